@@ -1,0 +1,167 @@
+"""What lies in a folder: which weights, under which names and variants, and of what kind the folder is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from shardtool.checkpoint.names import COMPONENT_STEMS, ParsedName, WeightsName, parse_name
+from shardtool.checkpoint.strict_json import read_json_object
+from shardtool.errors import InputError
+
+Kind: TypeAlias = Literal["file", "component", "pipeline"]
+
+
+@dataclass(frozen=True)
+class WeightsFiles:
+    """All files of one name in a folder: the single file, the index and the shards, as far as they exist."""
+
+    name: WeightsName
+    single: str | None = None
+    indexes: tuple[str, ...] = ()
+    shards: Mapping[str, ParsedName] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        """Every file name, indexes first."""
+        yield from self.indexes
+        if self.single is not None:
+            yield self.single
+        yield from self.shards
+
+
+def kind_of(path: Path) -> Kind:
+    """Whether ``path`` is a weights file (or an index), a component or a pipeline. Raises ``InputError`` if none."""
+    if path.is_dir():
+        if (path / "model_index.json").exists():
+            return "pipeline"
+        if (path / "config.json").exists() or weights_in(path):
+            return "component"
+        raise InputError(
+            f"{path}: holds no model_index.json, no config.json and no weights",
+            code="not_a_checkpoint",
+            path=path,
+            hint="name a pipeline folder, a component folder such as unet/, or a .safetensors file",
+        )
+    if path.exists() or path.is_symlink():
+        return "file"
+    raise InputError(f"{path}: no such file or folder", code="file_missing", path=path)
+
+
+def weights_in(folder: Path) -> dict[WeightsName, WeightsFiles]:
+    """Every set of safetensors weights in ``folder``, by name. The files are only listed, none is opened."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be listed: {error.strerror}", code="unreadable", path=folder) from error
+    singles: dict[WeightsName, str] = {}
+    indexes: dict[WeightsName, list[str]] = {}
+    shards: dict[WeightsName, dict[str, ParsedName]] = {}
+    for filename in names:
+        parsed = parse_name(filename)
+        if parsed is None:
+            continue
+        if parsed.is_index:
+            indexes.setdefault(parsed.name, []).append(filename)
+        elif parsed.is_shard:
+            shards.setdefault(parsed.name, {})[filename] = parsed
+        else:
+            singles[parsed.name] = filename
+    return {
+        name: WeightsFiles(name, singles.get(name), tuple(indexes.get(name, ())), shards.get(name, {}))
+        for name in sorted({*singles, *indexes, *shards}, key=lambda name: (name.stem, name.variant or ""))
+    }
+
+
+def choose_weights(folder: Path, variant: str | None = None) -> WeightsFiles:
+    """The weights that ``variant`` means in a component folder (``None``: the default ones).
+
+    A component's own names win over any other single file. Raises ``InputError`` naming what is there instead.
+    """
+    found = weights_in(folder)
+    for stem in COMPONENT_STEMS:
+        if files := found.get(WeightsName(stem, variant)):
+            return files
+    others = [files for name, files in found.items() if name.stem not in COMPONENT_STEMS]
+    if variant is None and len(others) == 1 and len(found) == 1:
+        return others[0]
+    raise _absent(folder, variant, found)
+
+
+def _absent(folder: Path, variant: str | None, found: Mapping[WeightsName, WeightsFiles]) -> InputError:
+    component = [name for name in found if name.stem in COMPONENT_STEMS]
+    if component:
+        wanted = f"no {variant} variant" if variant else "no default weights"
+        present = ", ".join(name.variant or "default" for name in component)
+        hint = "leave out --variant" if None in {name.variant for name in component} else None
+        hint = hint or f"try --variant {component[0].variant}"
+        return InputError(f"{folder}: has {wanted}; present: {present}", code="variant_absent", path=folder, hint=hint)
+    if found:
+        names = ", ".join(name.single for name in found)
+        return InputError(
+            f"{folder}: holds several checkpoints ({names})",
+            code="ambiguous",
+            path=folder,
+            hint="name one of the files",
+        )
+    pickles = sorted(entry.name for entry in folder.iterdir() if entry.suffix in (".bin", ".pt", ".ckpt", ".pth"))
+    if pickles:
+        return InputError(
+            f"{folder}: holds only pickled weights ({', '.join(pickles[:3])})",
+            code="pickle",
+            path=folder,
+            hint=f"convert them with `shardtool shard {folder} --allow-pickle`",
+        )
+    return InputError(f"{folder}: holds no weights", code="weights_missing", path=folder)
+
+
+@dataclass(frozen=True)
+class PipelineFolder:
+    """A folder with ``model_index.json``. ``components`` is name → (library, class), without the absent ones."""
+
+    path: Path
+    class_name: str
+    components: Mapping[str, tuple[str, str]]
+    settings: Mapping[str, Any]
+
+    def folder(self, component: str) -> Path:
+        return self.path / component
+
+    def with_weights(self) -> list[str]:
+        """The components whose folder holds safetensors weights, in the order of ``model_index.json``."""
+        return [name for name in self.components if self.folder(name).is_dir() and weights_in(self.folder(name))]
+
+
+def read_pipeline(path: Path) -> PipelineFolder:
+    """Read ``model_index.json`` of a pipeline folder. Raises ``InputError`` where it is damaged."""
+    index = path / "model_index.json"
+    content = read_json_object(index, code="model_index_invalid")
+    class_name = content.get("_class_name")
+    if isinstance(class_name, list):  # [module, class], a custom pipeline
+        class_name = class_name[-1] if class_name else None
+    if not isinstance(class_name, str):
+        raise InputError(f"{index}: names no _class_name", code="model_index_invalid", path=index)
+    components: dict[str, tuple[str, str]] = {}
+    settings: dict[str, Any] = {}
+    for key, value in content.items():
+        if key.startswith("_"):
+            continue
+        if not isinstance(value, list):
+            settings[key] = value
+        elif len(value) == 2 and all(isinstance(part, str) for part in value):
+            _check_component_name(index, key)
+            components[key] = (value[0], value[1])
+        elif value != [None, None]:
+            raise InputError(
+                f"{index}: component {key!r} is {value!r:.80}, not [library, class]",
+                code="model_index_invalid",
+                path=index,
+            )
+    return PipelineFolder(path, class_name, components, settings)
+
+
+def _check_component_name(index: Path, name: str) -> None:
+    # The name becomes a folder's name, so it must not lead elsewhere.
+    if not name.isidentifier():
+        raise InputError(f"{index}: {name!r} is no component name", code="unsafe_path", path=index)

@@ -1,0 +1,58 @@
+"""Recognise, by its first bytes, what lies where weights should be: a Git LFS pointer, a web page, a pickle, GGUF …"""
+
+from __future__ import annotations
+
+from shardtool.errors import Problem
+
+SNIFF = 64
+"""Bytes of the start of a file that are enough to tell."""
+
+_KINDS: tuple[tuple[bytes, str, str, str], ...] = (
+    (
+        b"version https://git-lfs",
+        "lfs_pointer",
+        "is a Git LFS pointer, not the weights",
+        "run `git lfs pull` in that folder, or download the file itself",
+    ),
+    (
+        b"<!doctype",
+        "web_page",
+        "is a web page, not weights",
+        "download the file itself, logged in if it is gated",
+    ),
+    (
+        b"<html",
+        "web_page",
+        "is a web page, not weights",
+        "download the file itself, logged in if it is gated",
+    ),
+    (b"GGUF", "gguf", "is a GGUF file", "gguf-split splits and merges those"),
+    (
+        b"PK\x03\x04",
+        "pickle",
+        "is a ZIP archive (a PyTorch pickle or a DDUF), not safetensors",
+        "convert a pickle with `shardtool shard FILE --allow-pickle`; unpack a DDUF first",
+    ),
+    (
+        b"\x80\x02",
+        "pickle",
+        "is a Python pickle, not safetensors",
+        "convert it with `shardtool shard FILE --allow-pickle`",
+    ),
+)
+
+
+def recognise(start: bytes, path: str) -> Problem | None:
+    """What the first ``SNIFF`` bytes show the file to be, or ``None`` where they show nothing known."""
+    plain = start.lstrip()
+    for magic, code, what, hint in _KINDS:
+        if plain[: len(magic)].lower() == magic.lower():
+            return Problem(code, f"{path}: {what}", path, hint=hint)
+    if start and not start.strip(b"\0"):
+        return Problem(
+            "not_safetensors",
+            f"{path}: begins with zeros: an empty hull of a download",
+            path,
+            hint="fetch the file again",
+        )
+    return None

@@ -1,0 +1,80 @@
+"""JSON that means one thing only: UTF-8, no duplicate keys, no NaN, bounded in size and depth.
+
+``json.loads`` guesses UTF-16 and UTF-32, keeps the last of two equal keys and takes ``NaN``; two readers of such a file
+see two different models. See RFC 8259 §4 and §8.1, and finding 7 of the Trail of Bits review of safetensors (2023).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shardtool.checkpoint.files import OpenFile
+from shardtool.errors import InputError
+
+CONFIG_LIMIT = 4_000_000
+"""Bytes a ``config.json`` or ``model_index.json`` may have; real ones have a few thousand."""
+
+
+class DuplicateKeyError(ValueError):
+    """The same key twice in one JSON object."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {key!r} stands there twice")
+        self.key = key
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise DuplicateKeyError(key)
+            seen.add(key)
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse_json_object(data: bytes) -> dict[str, Any]:
+    """The JSON object in ``data``. Raises ``ValueError`` saying in a few words why it is none."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 (byte {error.start})") from error
+    try:
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except DuplicateKeyError:
+        raise
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at character {error.pos})") from error
+    except RecursionError as error:
+        raise ValueError("not acceptable JSON (nested too deeply)") from error
+    except ValueError as error:  # NaN, or a number of more than 4300 digits
+        raise ValueError(f"not acceptable JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"not a JSON object, but {type(found).__name__}")
+    try:
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError("not acceptable JSON (a lone surrogate in a string)") from error
+    return found
+
+
+def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
+    """The JSON object in the file ``path``, of at most ``limit`` bytes.
+
+    Raises ``InputError``: with ``code`` where the contents are at fault, else with what ``OpenFile`` found.
+    """
+    with OpenFile(path) as file:
+        if file.size > limit:
+            raise InputError(f"{path}: {file.size:,} bytes, where at most {limit:,} make sense", code=code, path=path)
+        data = file.read_at(0, file.size)
+    try:
+        return parse_json_object(data)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", code=code, path=path) from error

@@ -1,0 +1,44 @@
+"""``"2GB"`` to bytes and back. ``GB`` is 10⁹ and ``GiB`` 2³⁰; a bare integer is bytes."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from shardtool.errors import UsageError
+
+_UNITS = {"B": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for suffix, base in (("B", 1000), ("IB", 1024))
+}
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+ACCEPTED = "write 2GB (2·10⁹ bytes), 2GiB (2·2³⁰), 500MB, 1.5 GiB, or a whole number of bytes"
+
+
+def parse_size(text: str, *, what: str = "size") -> int:
+    """The number of bytes that ``text`` means, at least 1.
+
+    Any case, blanks and decimals are allowed: ``"2GB"``, ``"1.5 gib"``, ``"2000000000"``. Raises ``UsageError`` for
+    anything else, naming the accepted forms; ``"5G"`` is refused, as it means 10⁹ to some tools and 2³⁰ to others.
+    """
+    found = _FORM.fullmatch(text)
+    if found is not None:
+        number, unit = found.groups()
+        factor = _UNITS.get(unit.upper()) if unit else (1 if number.isdigit() else None)
+        if factor is not None and (size := int(Decimal(number) * factor)) > 0:
+            return size
+    raise UsageError(f'{what} "{text}" is not a size', code="size_invalid", hint=ACCEPTED)
+
+
+def format_size(size: int) -> str:
+    """``size`` bytes for people, in powers of ten: ``"5.14 GB"``; three significant digits, whole bytes below 1 kB."""
+    if size < 1000:
+        return f"{size} B"
+    value, unit = float(size), "B"
+    for unit in ("kB", "MB", "GB", "TB", "PB"):  # noqa: B007 (the last one reached is used below)
+        value /= 1000
+        if value < 999.5:
+            break
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} {unit}"
