@@ -1,0 +1,106 @@
+"""The program: its commands, the options before the command, and ``main``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from shardtool import __version__
+
+from .command import register
+from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
+from .output import show
+
+app = typer.Typer(
+    name="shardtool",
+    no_args_is_help=True,
+    # Plain help: twice as fast as Rich's, and brackets such as ORG/NAME[@REVISION] stay as they are.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 (Typer calls it so)
+    if value:
+        print(f"shardtool {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    *,
+    version: Annotated[  # noqa: ARG001 (handled by its callback)
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    json: JsonOpt = False,
+    quiet: QuietOpt = False,
+    verbose: VerboseOpt = False,
+    debug: DebugOpt = False,
+    no_color: NoColorOpt = False,
+    progress: ProgressOpt = ProgressMode.AUTO,
+) -> None:
+    """Shard diffusion checkpoints, look into them, load them where they fit and make pictures with them."""
+    ctx.obj = {
+        "json": json,
+        "quiet": quiet,
+        "verbose": verbose,
+        "debug": debug,
+        "no_color": no_color,
+        "progress": progress,
+    }
+
+
+for function in ():
+    register(app, function)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, so that what Ctrl-C cleans up is cleaned up too."""
+
+
+def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Terminated
+
+
+def main() -> None:
+    """The console script. Exits 70 for a bug, 130 after Ctrl-C and 143 after SIGTERM."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        app(standalone_mode=True)
+    except Exception as error:  # noqa: BLE001 (only true bugs arrive here; the commands catch what they know)
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        print(f"error: this is a bug in shardtool: {type(error).__name__}: {show(error)}", file=sys.stderr)
+        print("hint: run it again with --debug and report what it prints", file=sys.stderr)
+        sys.exit(70)
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BaseException) and _came_from_sigterm(leaving):
+            leaving.code = 143
+        raise
+    finally:
+        _flush_quietly()
+
+
+def _came_from_sigterm(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, _Terminated):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _flush_quietly() -> None:
+    """A reader that has gone (``| head -1``) is no reason for a traceback at exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,140 @@
+"""What the user sees: the result on stdout, everything else on stderr, and one JSON document with ``--json``.
+
+Text that comes from a file (names, metadata, prompts) may hold terminal escapes, line breaks and Rich markup. The
+consoles here interpret no markup, and ``show`` makes every control character visible.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+from shardtool import __version__
+from shardtool.errors import Problem, ShardtoolError
+from shardtool.events import Note
+
+from .options import ProgressMode
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+PIPE_WIDTH = 200
+"""Columns of a table that is not shown on a terminal, so that nothing is cut in a log."""
+
+_SHOWN_PROBLEMS = 20
+
+
+def show(text: object) -> str:
+    """``text`` in one line, with control, format and surrogate characters written as escapes."""
+    return "".join(_escape(char) for char in str(text))
+
+
+def _escape(char: str) -> str:
+    if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") and char != "\u200d":
+        return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return char
+
+
+@dataclass
+class Output:
+    """How one command speaks. Made by the command's wrapper from the common options."""
+
+    command: str
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+    no_color: bool = False
+    progress: ProgressMode = ProgressMode.AUTO
+    started: float = field(default_factory=time.monotonic)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+
+    def console(self, stream: TextIO) -> Console:
+        """A Rich console on ``stream`` that takes all text literally."""
+        from rich.console import Console
+
+        width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+        return Console(
+            file=stream, width=width, markup=False, emoji=False, highlight=False, no_color=self.no_color or None
+        )
+
+    def result(self, data: dict[str, Any], *renderables: RenderableType) -> None:
+        """Print what was asked for: ``data`` in the envelope with ``--json``, else the renderables."""
+        if self.json:
+            self._print_document(ok=True, data=data, error=None)
+        elif renderables:
+            console = self.console(sys.stdout)
+            for renderable in renderables:
+                console.print(renderable, soft_wrap=isinstance(renderable, str))
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """A line for people on stderr; silent with ``--quiet``."""
+        if not self.quiet:
+            self.console(sys.stderr).print(show(text), style=style, soft_wrap=True)
+
+    def detail(self, text: str) -> None:
+        """A line that only ``--verbose`` shows."""
+        if self.verbose:
+            self.say(text, style="dim")
+
+    def note(self, note: Note) -> None:
+        """A note of the core: told to people, and collected for the JSON document when it is a warning."""
+        if note.warning:
+            self.warnings.append({"code": note.code, "message": note.text})
+        self.say(f"{'warning' if note.warning else 'note'}: {note.text}", style="yellow" if note.warning else None)
+
+    def fail(self, error: ShardtoolError) -> None:
+        """Show an error: one red line, the other problems, and what to do."""
+        if self.json:
+            self._print_document(ok=False, data=None, error=error.as_json())
+        console = self.console(sys.stderr)
+        console.print(f"error: {show(error.message)}", style="bold red", soft_wrap=True)
+        others = [problem for problem in error.problems if problem.message != error.message]
+        for line in problem_lines(others):
+            console.print(f"  {line}", soft_wrap=True)
+        if error.hint:
+            console.print(f"hint: {show(error.hint)}", soft_wrap=True)
+        if self.debug:
+            console.print("".join(traceback.format_exception(error)), soft_wrap=True)
+
+    def _print_document(self, *, ok: bool, data: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
+        document = {
+            "schema": f"shardtool.{self.command}/1",
+            "ok": ok,
+            "command": self.command,
+            "version": __version__,
+            "data": data,
+            "warnings": self.warnings,
+            "error": error,
+            "elapsed_s": round(time.monotonic() - self.started, 3),
+        }
+        # ASCII, so that no name in it can do anything to a terminal.
+        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        sys.stdout.flush()
+
+
+def problem_lines(problems: Sequence[Problem]) -> Iterable[str]:
+    """The problems as lines, safe to print; a long list is cut with a count of the rest."""
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        yield show(problem.message)
+    if len(problems) > _SHOWN_PROBLEMS:
+        yield f"… and {len(problems) - _SHOWN_PROBLEMS} more (all of them with --json)"
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """An empty table in the house style; columns named in ``right`` are aligned right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made

@@ -1,0 +1,91 @@
+"""What a user names as a source, and the local folder or file that it means.
+
+::
+
+    demo                                   the embedded demo model (a folder of that name is ./demo)
+    PATH                                   a folder or a file; an existing path wins over a repo id spelled alike
+    [hf://]ORG/NAME[@REVISION][:SUBFOLDER] a repo on the Hub
+
+Nothing here looks at the network; ``shardtool.hub`` is imported only when a Hub source is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardtool.errors import InputError, UsageError
+
+DEMO = "demo"
+
+_HUB = re.compile(
+    r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^:@]+))?(?::(?P<subfolder>[^:@]+))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """A folder or a file on this machine. ``text`` is what the user typed."""
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repo on the Hub. ``subfolder`` uses ``/`` and is relative to the repo's root."""
+
+    repo: str
+    revision: str | None
+    subfolder: str | None
+    text: str
+
+
+def demo_path() -> Path:
+    """The folder of the embedded demo model, a complete SDXL pipeline."""
+    return Path(__file__).parent / "demo"
+
+
+def parse_source(text: str, *, revision: str | None = None, subfolder: str | None = None) -> LocalSource | HubSource:
+    """What ``text`` names; ``revision`` and ``subfolder`` are the options of the same name.
+
+    Raises ``InputError`` where it is neither an existing path nor the form of a repo id, and ``UsageError`` where an
+    option contradicts the text.
+    """
+    if text == DEMO or text.startswith(f"{DEMO}:"):
+        path, folder = demo_path(), text.removeprefix(DEMO).removeprefix(":") or None
+        return LocalSource(_joined(path, _one("subfolder", folder, subfolder)), text)
+    path = Path(text).expanduser()
+    if not text.startswith("hf://") and (path.exists() or path.is_symlink()):
+        return LocalSource(_joined(path, subfolder), text)
+    found = _HUB.fullmatch(text.removeprefix("hf://"))
+    if found is None or ".." in found["repo"]:
+        raise InputError(
+            f"{text}: no such file or folder",
+            code="file_missing",
+            path=text,
+            hint="a repo on the Hub is written ORG/NAME[@REVISION][:SUBFOLDER]; the embedded model is called demo",
+        )
+    return HubSource(
+        found["repo"],
+        _one("revision", found["revision"], revision),
+        _one("subfolder", found["subfolder"], subfolder),
+        text,
+    )
+
+
+def _one(option: str, written: str | None, given: str | None) -> str | None:
+    if written is not None and given is not None and written != given:
+        raise UsageError(f"--{option} {given} contradicts {written} in the source", code="contradiction")
+    return written or given
+
+
+def _joined(path: Path, subfolder: str | None) -> Path:
+    if subfolder is None:
+        return path
+    parts = Path(subfolder).parts
+    if Path(subfolder).is_absolute() or ".." in parts:
+        raise UsageError(f"--subfolder {subfolder} leads out of the source", code="unsafe_path")
+    return path.joinpath(*parts)
