@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -58,7 +59,9 @@ def root(
     }
 
 
-for function in ():
+COMMANDS: tuple[Callable[..., None], ...] = ()
+
+for function in COMMANDS:
     register(app, function)
 
 

@@ -116,8 +116,8 @@ class _Bars:
                 self._drawn.advance(bar, by)
                 state = self._drawn.tasks[self._drawn.task_ids.index(bar)]
                 if not in_bytes:
-                    total = "" if state.total is None else f"/{state.total:.0f}"
-                    self._drawn.update(bar, amount=f"{state.completed:.0f}{total} {state.fields['unit']}")
+                    of_total = "" if state.total is None else f"/{state.total:.0f}"
+                    self._drawn.update(bar, amount=f"{state.completed:.0f}{of_total} {state.fields['unit']}")
             case Finished(task) if task in self._tasks:
                 bar, _ = self._tasks.pop(task)
                 state = self._drawn.tasks[self._drawn.task_ids.index(bar)]

@@ -76,7 +76,7 @@ class OpenFile:
             ) from error
 
     def check_unchanged(self, expected: FileState | None = None) -> None:
-        """Raises ``InputError`` if the file is not, or no longer, as ``expected`` (by default: as when it was opened)."""
+        """Raises ``InputError`` if the file is not as ``expected`` (by default: as it was when it was opened)."""
         if self._look() != (expected or self.state):
             raise self.changed("changed while it was read")
 

@@ -172,7 +172,9 @@ def _layout_problems(tensors: Sequence[TensorInfo], data_size: int, path: str) -
             yield Problem(code, f"{path}: tensor {info.name!r}: {what}", path, info.name, _WRITE)
         previous = info
     if previous.stop > data_size:
-        fault = f"truncated: tensor {previous.name!r} ends at byte {previous.stop:,} of the data, the file has {data_size:,}"
+        fault = (
+            f"truncated: {previous.name!r} ends at byte {previous.stop:,} of the data, of which there are {data_size:,}"
+        )
         yield Problem("truncated", f"{path}: {fault}", path, previous.name, _FETCH)
     elif previous.stop < data_size:
         fault = f"{data_size - previous.stop:,} bytes after the last tensor belong to nothing"

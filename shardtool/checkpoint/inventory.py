@@ -179,10 +179,8 @@ def _read_files(folder: Path, names: Sequence[str]) -> tuple[tuple[WeightsFile, 
             with OpenFile(folder / name) as file:
                 files.append(WeightsFile(file.path, file.state, read_header(file)))
         except InputError as error:
-            found = error.problems or (error.as_problem(),)
-            problems.extend(
-                _as_shard_missing(problem) if error.code == "file_missing" else problem for problem in found
-            )
+            missing = error.code == "file_missing"
+            problems.extend([_shard_missing(error)] if missing else error.problems or [error.as_problem()])
     return tuple(files), problems
 
 
