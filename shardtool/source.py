@@ -12,10 +12,12 @@ Nothing here looks at the network; ``shardtool.hub`` is imported only when a Hub
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardtool.errors import InputError, UsageError
+from shardtool.events import Listener, ignore
 
 DEMO = "demo"
 
@@ -74,6 +76,27 @@ def parse_source(text: str, *, revision: str | None = None, subfolder: str | Non
         _one("subfolder", found["subfolder"], subfolder),
         text,
     )
+
+
+def local_path(
+    source: LocalSource | HubSource,
+    *,
+    variant: str | None = None,
+    components: Collection[str] | None = None,
+    offline: bool = False,
+    on_event: Listener = ignore,
+) -> Path:
+    """The folder or file that ``source`` means; a Hub source is downloaded into the Hub's cache first.
+
+    Only the files needed are fetched: of a component the ``variant``'s weights, of a pipeline those of ``components``
+    (by default all). With ``offline`` the cache alone is used. Raises ``HubError`` where the Hub or the network says
+    no, and ``InputError`` where files are missing from the cache or the source.
+    """
+    if isinstance(source, LocalSource):
+        return source.path
+    from shardtool.hub import fetch
+
+    return fetch(source, variant=variant, components=components, offline=offline, on_event=on_event)
 
 
 def _one(option: str, written: str | None, given: str | None) -> str | None:
