@@ -1,0 +1,381 @@
+"""Where a pipeline will live, in which numbers, with which offload: decided once, from plain values.
+
+``plan_placement`` is pure: the machine is an ``Inventory``, what is to be placed are ``Needs``, and the decision comes
+with its reasons. ``shardtool.machine`` reads the real inventory; ``shardtool.fit`` computes needs from headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from shardtool.errors import RefusedError, UsageError
+from shardtool.sizes import format_size
+
+Dtype: TypeAlias = Literal["fp32", "fp16", "bf16"]
+Offload: TypeAlias = Literal["none", "model", "group", "sequential"]
+
+DTYPE_BYTES: Final[Mapping[str, int]] = {"fp32": 4, "fp16": 2, "bf16": 2}
+STORED_DTYPES: Final[Mapping[str, Dtype]] = {"F32": "fp32", "F64": "fp32", "F16": "fp16", "BF16": "bf16"}
+"""What a dtype of a safetensors header is called here."""
+
+OFFLOADS: Final[tuple[Offload, ...]] = ("none", "model", "group", "sequential")
+"""In the order in which ``auto`` tries them: fastest first."""
+
+WORKSPACE: Final = 400_000_000
+"""Bytes set aside on an accelerator for libraries' workspaces and the allocator's rounding; estimated, not measured."""
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One device. ``total`` and ``free`` are bytes; ``bf16`` says that it computes in bf16 natively."""
+
+    kind: Literal["cuda", "mps", "xpu"]
+    index: int
+    name: str
+    total: int
+    free: int
+    bf16: bool = True
+
+    @property
+    def device(self) -> str:
+        """What torch calls it: ``cuda:0``; there is one ``mps`` only."""
+        return "mps" if self.kind == "mps" else f"{self.kind}:{self.index}"
+
+    def __str__(self) -> str:
+        return f"{self.device} ({self.name}, {format_size(self.free)} of {format_size(self.total)} free)"
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a machine has. CPU memory is in bytes, limits of a container included; ``cpu_bf16``: bf16 instructions.
+
+    ``local_rank`` is set inside a process that ``torchrun`` or ``accelerate launch`` started, one for each device.
+    """
+
+    accelerators: tuple[Accelerator, ...] = ()
+    cpu_total: int = 0
+    cpu_free: int = 0
+    cpu_bf16: bool = False
+    local_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class ComponentNeeds:
+    """What one component needs, counted from its headers.
+
+    ``numbers`` is how many floating-point numbers it has, ``kept_fp32`` how many of these stay in fp32 when the rest is
+    fp16; ``other_bytes`` is the rest (integers). ``largest_group`` and ``largest_layer`` are the numbers that group and
+    sequential offload hold on the device at once. ``activations`` is how many numbers one run of it holds at its peak,
+    ``activations_fp32`` that they are fp32 whatever the dtype (a VAE that decodes upcast).
+    ``stored`` is bytes by header dtype.
+    """
+
+    name: str
+    numbers: int
+    stored: Mapping[str, int]
+    other_bytes: int = 0
+    kept_fp32: int = 0
+    largest_group: int = 0
+    largest_layer: int = 0
+    activations: int = 0
+    activations_fp32: bool = False
+
+    def weight_bytes(self, dtype: Dtype) -> int:
+        """Bytes of its weights in ``dtype``."""
+        extra = self.kept_fp32 * 2 if dtype == "fp16" else 0
+        return self.numbers * DTYPE_BYTES[dtype] + self.other_bytes + extra
+
+    def run_bytes(self, dtype: Dtype) -> int:
+        """Bytes one run of it needs beside its weights; upcasting for the run counts the second copy of them."""
+        if self.activations_fp32 and dtype == "fp16":
+            return self.activations * 4 + self.numbers * 2
+        return self.activations * DTYPE_BYTES[dtype]
+
+    @property
+    def stored_dtype(self) -> Dtype | None:
+        """The floating-point dtype that most of it is stored in; ``None`` if there is no common one (quantised)."""
+        floats = {name: size for name, size in self.stored.items() if name in STORED_DTYPES}
+        return STORED_DTYPES[max(floats, key=lambda name: floats[name])] if floats else None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is to be placed. ``unified`` models without several components are offloaded as one."""
+
+    components: tuple[ComponentNeeds, ...]
+
+    def device_bytes(self, dtype: Dtype, offload: Offload) -> int:
+        """The most that the device holds at once under ``offload``, without the workspace."""
+        size, parts = DTYPE_BYTES[dtype], self.components
+        if not parts:
+            return 0
+        if offload == "none":
+            return sum(part.weight_bytes(dtype) for part in parts) + max(part.run_bytes(dtype) for part in parts)
+        if offload == "model":
+            return max(part.weight_bytes(dtype) + part.run_bytes(dtype) for part in parts)
+        if offload == "group":
+            return max(part.largest_group * size + part.run_bytes(dtype) for part in parts)
+        return max(part.largest_layer * size + part.run_bytes(dtype) for part in parts)
+
+    def host_bytes(self, dtype: Dtype, device: str, offload: Offload) -> int:
+        """The most that main memory holds: everything on a CPU or with offload, else nothing but passing buffers."""
+        if device == "cpu":
+            return self.device_bytes(dtype, "none")
+        return sum(part.weight_bytes(dtype) for part in self.components) if offload != "none" else 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, in the words of the command line. ``force`` places what does not fit by the numbers."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    offload: str = "auto"
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The decision: torch's name of the device, the dtype, the offload, and a sentence for each choice made.
+
+    ``device_bytes`` and ``host_bytes`` are what it is expected to need at its peak.
+    """
+
+    device: str
+    dtype: Dtype
+    offload: Offload
+    reasons: tuple[str, ...] = ()
+    device_bytes: int = 0
+    host_bytes: int = 0
+
+
+@dataclass
+class _Reasons:
+    """Collects the sentences while the decision is made."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def plan_placement(request: Request, inventory: Inventory, needs: Needs) -> Placement:
+    """Decide the placement that ``request`` means on a machine with ``inventory``, for ``needs``.
+
+    Raises ``RefusedError`` where there is no such device, where ``auto`` has several to choose from, or where it cannot
+    fit (unless forced); ``UsageError`` for words that mean nothing.
+    """
+    reasons = _Reasons()
+    accelerator = _choose_device(request.device, inventory, reasons)
+    dtype = _choose_dtype(request.dtype, accelerator, inventory, needs, reasons)
+    offload = _choose_offload(request, accelerator, inventory, needs, dtype, reasons)
+    device = accelerator.device if accelerator else "cpu"
+    return Placement(
+        device,
+        dtype,
+        offload,
+        tuple(reasons.lines),
+        needs.device_bytes(dtype, offload),
+        needs.host_bytes(dtype, device, offload),
+    )
+
+
+def _choose_device(asked: str, inventory: Inventory, reasons: _Reasons) -> Accelerator | None:
+    """The accelerator, or ``None`` for the CPU."""
+    devices = inventory.accelerators
+    kind, _, number = asked.partition(":")
+    if asked == "auto":
+        return _auto_device(inventory, reasons)
+    if asked == "cpu":
+        reasons.add("device: cpu, as asked")
+        return None
+    if kind not in ("cuda", "mps", "xpu") or (number and not (number.isascii() and number.isdigit())):
+        raise UsageError(
+            f'--device "{asked}" is no device',
+            code="device_invalid",
+            hint="write auto, cpu, cuda, cuda:0, mps or xpu",
+        )
+    same_kind = [device for device in devices if device.kind == kind]
+    if not same_kind:
+        raise _no_device(f"there is no {kind} device here", devices)
+    index = int(number) if number else inventory.local_rank or 0
+    for device in same_kind:
+        if device.index == index:
+            reasons.add(f"device: {device.device}, as asked" + ("" if number or kind == "mps" else f" ({kind})"))
+            return device
+    raise _no_device(f"there is no {kind}:{index} here", devices)
+
+
+def _auto_device(inventory: Inventory, reasons: _Reasons) -> Accelerator | None:
+    devices = inventory.accelerators
+    if not devices:
+        reasons.add("device: cpu, there is no accelerator")
+        return None
+    if inventory.local_rank is not None:
+        if inventory.local_rank >= len(devices):
+            raise _no_device(f"process {inventory.local_rank} of this launch has no device of its own", devices)
+        device = devices[inventory.local_rank]
+        reasons.add(f"device: {device.device}, this process's own in a launch with one process for each device")
+        return device
+    if len(devices) == 1:
+        reasons.add(f"device: {devices[0].device}, the only accelerator ({devices[0].name})")
+        return devices[0]
+    listed = "; ".join(str(device) for device in devices)
+    first = devices[0].device
+    raise RefusedError(
+        f"--device auto with {len(devices)} accelerators: {listed}; a model is not split across them here",
+        code="multi_gpu",
+        hint=f"type --device {first}, or run one process for each: "
+        f"accelerate launch --num_processes {len(devices)} -m shardtool …",
+    )
+
+
+def _no_device(what: str, devices: Sequence[Accelerator]) -> RefusedError:
+    there = "; ".join(str(device) for device in devices) or "the CPU only"
+    words = " or ".join(f"--device {device.device}" for device in devices[:3])
+    return RefusedError(
+        f"{what}; this machine has: {there}",
+        code="no_device",
+        hint=f"type {words or '--device cpu'}, or --device auto" if len(devices) < 2 else f"type {words}",
+    )
+
+
+def _choose_dtype(
+    asked: str, accelerator: Accelerator | None, inventory: Inventory, needs: Needs, reasons: _Reasons
+) -> Dtype:
+    stored = _stored_dtype(needs)
+    if asked != "auto":
+        if asked not in ("fp32", "fp16", "bf16"):
+            raise UsageError(
+                f'--dtype "{asked}" is no dtype', code="dtype_invalid", hint="write auto, fp32, fp16, bf16"
+            )
+        dtype: Dtype = asked  # type: ignore[assignment]
+        reasons.add(f"dtype: {dtype}, as asked")
+    elif accelerator is None:
+        dtype = _cpu_dtype(stored, inventory, reasons)
+    else:
+        dtype = _accelerator_dtype(stored, accelerator, reasons)
+    for part in needs.components:
+        if part.stored_dtype not in (None, dtype):
+            reasons.add(f"{part.name}: stored in {part.stored_dtype}, cast to {dtype}")
+    return dtype
+
+
+def _stored_dtype(needs: Needs) -> Dtype:
+    """What most bytes are stored in; fp32 where nothing is a plain float."""
+    sizes: dict[Dtype, int] = {}
+    for part in needs.components:
+        for name, size in part.stored.items():
+            if name in STORED_DTYPES:
+                sizes[STORED_DTYPES[name]] = sizes.get(STORED_DTYPES[name], 0) + size
+    return max(sizes, key=lambda dtype: sizes[dtype]) if sizes else "fp32"
+
+
+def _cpu_dtype(stored: Dtype, inventory: Inventory, reasons: _Reasons) -> Dtype:
+    if stored == "bf16" and inventory.cpu_bf16:
+        reasons.add("dtype: bf16, as stored, and this CPU has instructions for it")
+        return "bf16"
+    why = "a CPU without instructions for bf16 is several times slower in it" if stored == "bf16" else "exact on a CPU"
+    reasons.add(f"dtype: fp32, {why}")
+    return "fp32"
+
+
+def _accelerator_dtype(stored: Dtype, accelerator: Accelerator, reasons: _Reasons) -> Dtype:
+    if stored == "fp16":
+        reasons.add("dtype: fp16, as stored")
+        return "fp16"
+    if accelerator.bf16:
+        why = "as stored" if stored == "bf16" else "half of fp32's memory with its range"
+        reasons.add(f"dtype: bf16, {why}")
+        return "bf16"
+    reasons.add(f"dtype: fp16, {accelerator.device} does not compute in bf16")
+    return "fp16"
+
+
+def _choose_offload(
+    request: Request,
+    accelerator: Accelerator | None,
+    inventory: Inventory,
+    needs: Needs,
+    dtype: Dtype,
+    reasons: _Reasons,
+) -> Offload:
+    asked = request.offload
+    if asked != "auto" and asked not in OFFLOADS:
+        words = ", ".join(OFFLOADS)
+        raise UsageError(f'--offload "{asked}" is unknown', code="offload_invalid", hint=f"write auto, {words}")
+    possible = _possible_offloads(accelerator)
+    if asked != "auto" and asked not in possible:
+        raise RefusedError(
+            f"--offload {asked} needs an accelerator with memory of its own, and the device is "
+            f"{accelerator.device if accelerator else 'cpu'}",
+            code="offload_without_accelerator",
+            hint="leave out --offload",
+        )
+    tried: Sequence[Offload] = possible if asked == "auto" else (asked,)  # type: ignore[assignment]
+    lacks: list[str] = []
+    for offload in tried:
+        lack = _lack(needs, dtype, offload, accelerator, inventory)
+        if lack is None:
+            if asked != "auto":
+                reasons.add(f"offload: {offload}, as asked")
+            elif accelerator is not None:
+                reasons.add(f"offload: {offload}, " + (f"because {lacks[-1]}" if lacks else "everything fits"))
+            return offload
+        lacks.append(lack)
+    if request.force:
+        reasons.add(f"offload: {tried[-1]}, forced although {lacks[-1]}")
+        return tried[-1]
+    raise _does_not_fit(lacks, request, needs, dtype, accelerator, inventory)
+
+
+def _possible_offloads(accelerator: Accelerator | None) -> tuple[Offload, ...]:
+    # A Mac's memory is one for both, so there is nothing to be won by moving weights to and fro.
+    return OFFLOADS if accelerator is not None and accelerator.kind != "mps" else ("none",)
+
+
+def _lack(
+    needs: Needs, dtype: Dtype, offload: Offload, accelerator: Accelerator | None, inventory: Inventory
+) -> str | None:
+    """Why it does not fit, with the numbers, or ``None`` if it does."""
+    if accelerator is not None:
+        wanted = needs.device_bytes(dtype, offload) + WORKSPACE
+        if wanted > accelerator.free:
+            return (
+                f"{offload} needs {format_size(wanted)} on {accelerator.device} in {dtype}, "
+                f"{format_size(accelerator.free)} are free"
+            )
+    host = needs.host_bytes(dtype, accelerator.device if accelerator else "cpu", offload)
+    if host > inventory.cpu_free:
+        return (
+            f"{offload} needs {format_size(host)} of main memory in {dtype}, {format_size(inventory.cpu_free)} are free"
+        )
+    return None
+
+
+def _does_not_fit(
+    lacks: Sequence[str],
+    request: Request,
+    needs: Needs,
+    dtype: Dtype,
+    accelerator: Accelerator | None,
+    inventory: Inventory,
+) -> RefusedError:
+    ways: list[str] = []
+    if dtype == "fp32":
+        for smaller in ("fp16", "bf16"):
+            if any(
+                _lack(needs, smaller, offload, accelerator, inventory) is None  # type: ignore[arg-type]
+                for offload in _possible_offloads(accelerator)
+            ):
+                ways.append(f"--dtype {smaller} would fit")
+                break
+    if request.offload not in ("auto",):
+        for offload in _possible_offloads(accelerator):
+            if _lack(needs, dtype, offload, accelerator, inventory) is None:
+                ways.append(f"--offload {offload} would fit")
+                break
+    ways.append("--force tries all the same")
+    return RefusedError(f"it does not fit: {'; '.join(lacks)}", code="memory", hint="; ".join(ways))
