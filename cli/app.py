@@ -15,6 +15,7 @@ import typer
 from shardtool import __version__
 
 from .command import register
+from .inspect import inspect
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import show
 
@@ -59,7 +60,7 @@ def root(
     }
 
 
-COMMANDS: tuple[Callable[..., None], ...] = ()
+COMMANDS: tuple[Callable[..., None], ...] = (inspect,)
 
 for function in COMMANDS:
     register(app, function)

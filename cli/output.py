@@ -66,14 +66,20 @@ class Output:
             file=stream, width=width, markup=False, emoji=False, highlight=False, no_color=self.no_color or None
         )
 
-    def result(self, data: dict[str, Any], *renderables: RenderableType) -> None:
-        """Print what was asked for: ``data`` in the envelope with ``--json``, else the renderables."""
+    def result(self, data: dict[str, Any], *renderables: RenderableType, error: ShardtoolError | None = None) -> None:
+        """Print what was asked for: ``data`` in the envelope with ``--json``, else the renderables.
+
+        ``error`` is for a command that has something to show and failed all the same; it still has to leave with the
+        error's exit code.
+        """
         if self.json:
-            self._print_document(ok=True, data=data, error=None)
+            self._print_document(ok=error is None, data=data, error=error.as_json() if error else None)
         elif renderables:
             console = self.console(sys.stdout)
             for renderable in renderables:
                 console.print(renderable, soft_wrap=isinstance(renderable, str))
+        if error:
+            self._explain(error)
 
     def say(self, text: str, *, style: str | None = None) -> None:
         """A line for people on stderr; silent with ``--quiet``."""
@@ -95,6 +101,9 @@ class Output:
         """Show an error: one red line, the other problems, and what to do."""
         if self.json:
             self._print_document(ok=False, data=None, error=error.as_json())
+        self._explain(error)
+
+    def _explain(self, error: ShardtoolError) -> None:
         console = self.console(sys.stderr)
         console.print(f"error: {show(error.message)}", style="bold red", soft_wrap=True)
         others = [problem for problem in error.problems if problem.message != error.message]
@@ -134,7 +143,7 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made

@@ -33,10 +33,17 @@ def parse_size(text: str, *, what: str = "size") -> int:
 
 def format_size(size: int) -> str:
     """``size`` bytes for people, in powers of ten: ``"5.14 GB"``; three significant digits, whole bytes below 1 kB."""
-    if size < 1000:
-        return f"{size} B"
-    value, unit = float(size), "B"
-    for unit in ("kB", "MB", "GB", "TB", "PB"):  # noqa: B007 (the last one reached is used below)
+    return f"{size} B" if size < 1000 else _scaled(size, ("kB", "MB", "GB", "TB", "PB"))
+
+
+def format_count(count: int) -> str:
+    """A number of things for people: ``"4.35 M"``; three significant digits, the number itself below 10,000."""
+    return f"{count:,}" if count < 10_000 else _scaled(count, ("k", "M", "G", "T", "P"))
+
+
+def _scaled(number: int, units: tuple[str, ...]) -> str:
+    value, unit = float(number), ""
+    for unit in units:  # noqa: B007 (the last one reached is used below)
         value /= 1000
         if value < 999.5:
             break

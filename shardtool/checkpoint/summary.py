@@ -1,0 +1,83 @@
+"""What a checkpoint holds, in figures: parameters, bytes, dtypes, shards with their fill, memory at each dtype.
+
+Everything is computed from a ``Checkpoint``, whose headers may have come from a disk or over the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardtool.checkpoint.header import DTYPE_BITS, TensorInfo
+from shardtool.checkpoint.inventory import Checkpoint
+
+MEMORY_DTYPES: Mapping[str, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
+"""The dtypes a model can be loaded in, as users spell them → as the format spells them."""
+
+
+@dataclass(frozen=True)
+class FileSummary:
+    """One file. ``nbytes`` includes its header; ``fill`` is its size as a part (0 … 1) of the largest file's."""
+
+    name: str
+    nbytes: int
+    tensors: int
+    parameters: int
+    fill: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``nbytes`` and ``dtypes`` (name → bytes, largest first) count tensor data; ``memory`` is dtype → bytes.
+
+    ``stem`` is what the names of the files begin with, the variant included.
+    """
+
+    stem: str
+    variant: str | None
+    index: str | None
+    files: tuple[FileSummary, ...]
+    tensors: int
+    parameters: int
+    nbytes: int
+    dtypes: Mapping[str, int]
+    memory: Mapping[str, int]
+    metadata: Mapping[str, str]
+
+
+def summarise(checkpoint: Checkpoint) -> Summary:
+    """The figures of ``checkpoint``; costs a pass over its headers."""
+    infos = [info for file in checkpoint.files for info in file.header.tensors]
+    largest = max(file.size for file in checkpoint.files)
+    files = tuple(
+        FileSummary(
+            file.path.name,
+            file.size,
+            len(file.header.tensors),
+            sum(info.elements for info in file.header.tensors),
+            file.size / largest,
+        )
+        for file in checkpoint.files
+    )
+    return Summary(
+        stem=checkpoint.name.base,
+        variant=checkpoint.name.variant,
+        index=checkpoint.index.path.name if checkpoint.index else None,
+        files=files,
+        tensors=len(infos),
+        parameters=checkpoint.parameters,
+        nbytes=checkpoint.nbytes,
+        dtypes=checkpoint.dtypes,
+        memory={spelt: sum(_bytes_as(info, dtype) for info in infos) for spelt, dtype in MEMORY_DTYPES.items()},
+        metadata=checkpoint.metadata,
+    )
+
+
+def is_floating(dtype: str) -> bool:
+    """Whether a dtype of the format holds real numbers, which a cast to another dtype concerns."""
+    return dtype.startswith(("F", "BF"))
+
+
+def _bytes_as(info: TensorInfo, dtype: str) -> int:
+    """Bytes of a tensor when floats are loaded as ``dtype``; what is no float stays as it is."""
+    return info.elements * DTYPE_BITS[dtype] // 8 if is_floating(info.dtype) else info.nbytes
