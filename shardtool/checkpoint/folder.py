@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,6 +12,8 @@ from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError
 
 Kind: TypeAlias = Literal["file", "component", "pipeline"]
+
+PICKLE_SUFFIXES = (".bin", ".pt", ".ckpt", ".pth")
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,22 @@ def kind_of(path: Path) -> Kind:
 
 def weights_in(folder: Path) -> dict[WeightsName, WeightsFiles]:
     """Every set of safetensors weights in ``folder``, by name. The files are only listed, none is opened."""
+    return weights_among(_names_in(folder))
+
+
+def _names_in(folder: Path) -> list[str]:
     try:
-        names = sorted(entry.name for entry in folder.iterdir())
+        return sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed: {error.strerror}", code="unreadable", path=folder) from error
+
+
+def weights_among(names: Iterable[str]) -> dict[WeightsName, WeightsFiles]:
+    """Every set of safetensors weights among the file names of one folder, by name."""
     singles: dict[WeightsName, str] = {}
     indexes: dict[WeightsName, list[str]] = {}
     shards: dict[WeightsName, dict[str, ParsedName]] = {}
-    for filename in names:
+    for filename in sorted(names):
         parsed = parse_name(filename)
         if parsed is None:
             continue
@@ -79,17 +89,24 @@ def choose_weights(folder: Path, variant: str | None = None) -> WeightsFiles:
 
     A component's own names win over any other single file. Raises ``InputError`` naming what is there instead.
     """
-    found = weights_in(folder)
+    return choose_among(_names_in(folder), variant, folder)
+
+
+def choose_among(names: Collection[str], variant: str | None, folder: Path) -> WeightsFiles:
+    """Like ``choose_weights``, among the file ``names`` that ``folder`` is known to hold."""
+    found = weights_among(names)
     for stem in COMPONENT_STEMS:
         if files := found.get(WeightsName(stem, variant)):
             return files
     others = [files for name, files in found.items() if name.stem not in COMPONENT_STEMS]
     if variant is None and len(others) == 1 and len(found) == 1:
         return others[0]
-    raise _absent(folder, variant, found)
+    raise _absent(names, variant, folder, found)
 
 
-def _absent(folder: Path, variant: str | None, found: Mapping[WeightsName, WeightsFiles]) -> InputError:
+def _absent(
+    names: Collection[str], variant: str | None, folder: Path, found: Mapping[WeightsName, WeightsFiles]
+) -> InputError:
     component = [name for name in found if name.stem in COMPONENT_STEMS]
     if component:
         wanted = f"no {variant} variant" if variant else "no default weights"
@@ -98,14 +115,14 @@ def _absent(folder: Path, variant: str | None, found: Mapping[WeightsName, Weigh
         hint = hint or f"try --variant {component[0].variant}"
         return InputError(f"{folder}: has {wanted}; present: {present}", code="variant_absent", path=folder, hint=hint)
     if found:
-        names = ", ".join(name.single for name in found)
+        several = ", ".join(name.single for name in found)
         return InputError(
-            f"{folder}: holds several checkpoints ({names})",
+            f"{folder}: holds several checkpoints ({several})",
             code="ambiguous",
             path=folder,
             hint="name one of the files",
         )
-    pickles = sorted(entry.name for entry in folder.iterdir() if entry.suffix in (".bin", ".pt", ".ckpt", ".pth"))
+    pickles = sorted(name for name in names if name.endswith(PICKLE_SUFFIXES))
     if pickles:
         return InputError(
             f"{folder}: holds only pickled weights ({', '.join(pickles[:3])})",
