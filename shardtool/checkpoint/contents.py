@@ -6,14 +6,21 @@ not know where the headers came from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardtool.checkpoint.beside import beside_findings
+from shardtool.checkpoint.classes import class_problems, needs_weights
 from shardtool.checkpoint.config import read_config
-from shardtool.checkpoint.folder import Kind, PipelineFolder, kind_of, read_pipeline, weights_in
+from shardtool.checkpoint.folder import Kind, PipelineFolder, choose_weights, kind_of, read_pipeline, weights_in
 from shardtool.checkpoint.inventory import Checkpoint, examine
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.resolve import Resolution, resolve
+from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
+
+SETTINGS_NAMES = ("scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json")
 
 
 @dataclass(frozen=True)
@@ -58,27 +65,60 @@ def survey(path: Path, variant: str | None = None) -> Contents:
     Raises ``InputError`` where there is nothing to look into: no such path, no checkpoint, no such variant.
     """
     kind = kind_of(path)
-    if kind == "pipeline":
+    if kind != "pipeline":
+        part = _part(path.resolve().name if path.is_dir() else path.name, path, variant)
+        return Contents(kind, path, part.class_name, (part,))
+    try:
         pipeline = read_pipeline(path)
-        parts = tuple(_component(pipeline, name, variant) for name in pipeline.components)
-        if variant is not None:
-            _require_variant(path, variant, parts)
-        return Contents(kind, path, pipeline.class_name, parts)
-    part = _part(path.resolve().name if path.is_dir() else path.name, path, variant)
-    return Contents(kind, path, part.class_name, (part,))
+    except InputError as error:
+        return Contents(kind, path, None, (), (error.as_problem(),))
+    parts = tuple(_component(pipeline, name, variant) for name in pipeline.components)
+    if variant is not None:
+        _require_variant(path, variant, parts)
+    return Contents(kind, path, pipeline.class_name, parts, (*class_problems(pipeline), *beside_findings(path)))
 
 
 def _component(pipeline: PipelineFolder, name: str, variant: str | None) -> Part:
     library, class_name = pipeline.components[name]
-    folder = pipeline.folder(name)
-    if not folder.is_dir():
-        message = f"{folder}: no such folder, though model_index.json names the component {name}"
-        problem = Problem("component_missing", message, str(folder), hint="the download or copy is incomplete")
-        return Part(name, folder, class_name, library, None, (problem,), None)
-    if not weights_in(folder):
-        return Part(name, folder, class_name, library, None, (), None)
+    folder = pipeline.path / name
+    problem = _unusable(pipeline, name)
+    if problem or not weights_in(folder):
+        problems = [problem] if problem else _settings_problems(folder)
+        return Part(name, folder, class_name, library, None, tuple(problems), None)
     found = resolve(folder, variant, library=library)
     return _part(name, folder, found.variant, class_name=class_name, library=library, resolution=found)
+
+
+def _unusable(pipeline: PipelineFolder, name: str) -> Problem | None:
+    """Why a component's folder cannot be looked into at all."""
+    _, class_name = pipeline.components[name]
+    try:
+        folder = pipeline.folder(name)
+    except InputError as error:
+        return error.as_problem()
+    hint = "the download or copy is incomplete: fetch it again"
+    if not folder.is_dir():
+        message = f"{folder}: no such folder, though model_index.json names the component {name}"
+        return Problem("component_missing", message, str(folder), hint=hint)
+    if weights_in(folder) or not needs_weights(class_name):
+        return None
+    try:
+        choose_weights(folder)
+    except InputError as error:
+        return error.as_problem()
+    return None
+
+
+def _settings_problems(folder: Path) -> Iterator[Problem]:
+    """What is wrong with the small files of a component that has no weights."""
+    for name in SETTINGS_NAMES:
+        path = folder / name
+        if path.exists() or path.is_symlink():
+            try:
+                check_link(folder, path)
+                read_json_object(path, code="config_invalid")
+            except InputError as error:
+                yield error.as_problem()
 
 
 def _part(
@@ -92,15 +132,19 @@ def _part(
 ) -> Part:
     problems: list[Problem] = []
     if path.is_dir():
-        try:
-            config = read_config(path)
-        except InputError as error:
-            problems.append(error.as_problem())
-        else:
-            class_name = (config.class_name if config else None) or class_name
         resolution = resolution or resolve(path, variant, library=library)
+        class_name = _class_of(path) or class_name
+        problems.extend(beside_findings(path))
     found = examine(path, variant)
-    return Part(name, path, class_name, library, found.checkpoint, (*problems, *found.problems), resolution)
+    return Part(name, path, class_name, library, found.checkpoint, (*found.problems, *problems), resolution)
+
+
+def _class_of(folder: Path) -> str | None:
+    try:
+        config = read_config(folder)
+    except InputError:  # examine() says what is wrong with it
+        return None
+    return config.class_name if config else None
 
 
 def _require_variant(path: Path, variant: str, parts: tuple[Part, ...]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, ParsedName, WeightsName, parse_name
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError
@@ -135,14 +136,20 @@ def _absent(
 
 @dataclass(frozen=True)
 class PipelineFolder:
-    """A folder with ``model_index.json``. ``components`` is name → (library, class), without the absent ones."""
+    """A folder with ``model_index.json``. ``components`` is name → (library, class), without the absent ones.
+
+    ``custom_module`` names the Python module of a pipeline that brings its own code, which is never run.
+    """
 
     path: Path
     class_name: str
     components: Mapping[str, tuple[str, str]]
     settings: Mapping[str, Any]
+    custom_module: str | None = None
 
     def folder(self, component: str) -> Path:
+        """Where a component lies. Raises ``InputError`` where that is a link out of the pipeline."""
+        check_link(self.path, self.path / component)
         return self.path / component
 
     def with_weights(self) -> list[str]:
@@ -153,12 +160,13 @@ class PipelineFolder:
 def read_pipeline(path: Path) -> PipelineFolder:
     """Read ``model_index.json`` of a pipeline folder. Raises ``InputError`` where it is damaged."""
     index = path / "model_index.json"
+    check_link(path, index)
     content = read_json_object(index, code="model_index_invalid")
-    class_name = content.get("_class_name")
-    if isinstance(class_name, list):  # [module, class], a custom pipeline
-        class_name = class_name[-1] if class_name else None
-    if not isinstance(class_name, str):
-        raise InputError(f"{index}: names no _class_name", code="model_index_invalid", path=index)
+    class_name, custom_module = content.get("_class_name"), None
+    if isinstance(class_name, list) and len(class_name) == 2:
+        custom_module, class_name = str(class_name[0]), class_name[1]
+    if not isinstance(class_name, str) or not class_name.isidentifier():
+        raise InputError(f"{index}: names no pipeline class in _class_name", code="model_index_invalid", path=index)
     components: dict[str, tuple[str, str]] = {}
     settings: dict[str, Any] = {}
     for key, value in content.items():
@@ -171,14 +179,14 @@ def read_pipeline(path: Path) -> PipelineFolder:
             components[key] = (value[0], value[1])
         elif value != [None, None]:
             raise InputError(
-                f"{index}: component {key!r} is {value!r:.80}, not [library, class]",
+                f"{index}: component {key!r:.80} is {value!r:.80}, not [library, class]",
                 code="model_index_invalid",
                 path=index,
             )
-    return PipelineFolder(path, class_name, components, settings)
+    return PipelineFolder(path, class_name, components, settings, custom_module)
 
 
 def _check_component_name(index: Path, name: str) -> None:
     # The name becomes a folder's name, so it must not lead elsewhere.
     if not name.isidentifier():
-        raise InputError(f"{index}: {name!r} is no component name", code="unsafe_path", path=index)
+        raise InputError(f"{index}: {name!r:.80} is no component name", code="unsafe_path", path=index)

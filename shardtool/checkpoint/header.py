@@ -39,6 +39,7 @@ DTYPE_BITS: Mapping[str, int] = {
 """Bits per element of every dtype the format knows. Shapes count logical elements, also below eight bits."""
 
 _SIDE_LIMIT = 2**63
+_BITS_LIMIT = 2**64
 _FETCH = "fetch the file again"
 _WRITE = "the program that wrote it is at fault: write the file again"
 
@@ -93,7 +94,7 @@ def parse_header(raw: bytes, *, data_size: int, path: str) -> Header:
     try:
         entries = parse_json_object(raw)
     except DuplicateKeyError as error:
-        message = f"the header names {error.key!r} twice"
+        message = f"the header names {error.key!r:.200} twice"
         raise InputError.of_all([Problem("duplicate_name", f"{path}: {message}", path, error.key, _WRITE)]) from error
     except ValueError as error:
         raise InputError.of_all(
@@ -136,7 +137,7 @@ def _tensor(name: str, entry: Any, path: str) -> TensorInfo | Problem:
     """One checked entry, or what is wrong with it; its range is compared with the others' later."""
 
     def fault(text: str, code: str = "header_invalid") -> Problem:
-        return Problem(code, f"{path}: tensor {name!r}: {text}", path, name, _WRITE)
+        return Problem(code, f"{path}: tensor {name!r:.200}: {text}", path, name, _WRITE)
 
     if not isinstance(entry, dict):
         return fault("its entry is no JSON object")
@@ -147,11 +148,13 @@ def _tensor(name: str, entry: Any, path: str) -> TensorInfo | Problem:
         return fault(f"its shape is {shape!r:.80}, not a list of sizes")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         return fault(f"its data_offsets are {offsets!r:.80}, not [start, stop]")
-    needed, given = prod(shape) * DTYPE_BITS[dtype], offsets[1] - offsets[0]
+    needed, given = _bits(shape, DTYPE_BITS[dtype]), offsets[1] - offsets[0]
+    if needed is None:
+        return fault(f"shape {shape!r:.80} of {dtype} is beyond what any file can hold", "size_mismatch")
     if needed % 8:
-        return fault(f"{needed} bits (shape {shape}, {dtype}) are not whole bytes", "size_mismatch")
+        return fault(f"{needed} bits (shape {shape!r:.80}, {dtype}) are not whole bytes", "size_mismatch")
     if needed // 8 != given:
-        promised = f"shape {shape} of {dtype} is {needed // 8:,} bytes"
+        promised = f"shape {shape!r:.80} of {dtype} is {needed // 8:,} bytes"
         return fault(f"{promised}, its range {offsets} holds {given:,}", "size_mismatch")
     return TensorInfo(name, dtype, tuple(shape), offsets[0], offsets[1])
 
@@ -161,20 +164,29 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and 0 <= item < _SIDE_LIMIT for item in value)
 
 
+def _bits(shape: Sequence[int], bits: int) -> int | None:
+    """Bits of all elements, or ``None`` where the product leaves 64 bits on the way, as in the format's own parser."""
+    elements = 1
+    for side in shape:
+        elements *= side
+        if elements >= _BITS_LIMIT:
+            return None
+    return elements * bits if elements * bits < _BITS_LIMIT else None
+
+
 def _layout_problems(tensors: Sequence[TensorInfo], data_size: int, path: str) -> Iterable[Problem]:
     """The tensors, sorted by range, must cover the data exactly: no hole, no overlap, nothing beyond."""
     previous = TensorInfo("", "U8", (0,), 0, 0)
     for info in tensors:
         if info.start != previous.stop:
             gap = info.start - previous.stop
-            what = f"{gap:,} bytes before it belong to no tensor" if gap > 0 else f"overlaps {previous.name!r}"
+            what = f"{gap:,} bytes before it belong to no tensor" if gap > 0 else f"overlaps {previous.name!r:.200}"
             code = "hole" if gap > 0 else "overlap"
-            yield Problem(code, f"{path}: tensor {info.name!r}: {what}", path, info.name, _WRITE)
+            yield Problem(code, f"{path}: tensor {info.name!r:.200}: {what}", path, info.name, _WRITE)
         previous = info
     if previous.stop > data_size:
-        fault = (
-            f"truncated: {previous.name!r} ends at byte {previous.stop:,} of the data, of which there are {data_size:,}"
-        )
+        ends = f"{previous.name!r:.200} ends at byte {previous.stop:,} of the data"
+        fault = f"truncated: {ends}, of which there are {data_size:,}"
         yield Problem("truncated", f"{path}: {fault}", path, previous.name, _FETCH)
     elif previous.stop < data_size:
         fault = f"{data_size - previous.stop:,} bytes after the last tensor belong to nothing"

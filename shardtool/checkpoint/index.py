@@ -23,11 +23,15 @@ INDEX_LIMIT = 100_000_000
 
 @dataclass(frozen=True)
 class Index:
-    """A valid index: ``weight_map`` is tensor → plain file name, in the file's order; ``metadata`` is kept as found."""
+    """A valid index: ``weight_map`` is tensor → plain file name, in the file's order; ``metadata`` is kept as found.
+
+    ``bare``: the file has no ``metadata`` at all, not even an empty one.
+    """
 
     path: Path
     weight_map: Mapping[str, str]
     metadata: Mapping[str, Any]
+    bare: bool = False
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -52,7 +56,7 @@ def read_index(path: Path) -> Index:
     problems.extend(_name_problems(path, weight_map))
     if problems:
         raise InputError.of_all(problems)
-    return Index(path, weight_map, metadata)
+    return Index(path, weight_map, metadata, bare="metadata" not in found)
 
 
 def _fault(path: Path, fault: str) -> Problem:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from shardtool.checkpoint.agreement import beside_problems, index_problems, numbering_problems
+from shardtool.checkpoint.config import config_problems
 from shardtool.checkpoint.files import FileState, OpenFile
 from shardtool.checkpoint.folder import WeightsFiles, choose_weights
 from shardtool.checkpoint.header import Header, TensorInfo, read_header
 from shardtool.checkpoint.index import Index, read_index
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import WeightsName, parse_name
 from shardtool.errors import InputError, Problem
 
@@ -121,21 +124,24 @@ def examine(source: Path, variant: str | None = None) -> Examination:
     Raises ``InputError`` only where there is nothing to examine: no such path, no such variant.
     """
     if source.is_dir():
-        return _examine_set(source, choose_weights(source, variant))
+        found = examine_weights(source, choose_weights(source, variant))
+        return Examination(found.checkpoint, (*found.problems, *_config_problems(source, found.checkpoint)))
     parsed = parse_name(source.name)
     if parsed is not None and parsed.is_index:
         return _examine_indexed(source.parent, WeightsFiles(parsed.name, indexes=(source.name,)))
     name = parsed.name if parsed is not None and not parsed.is_shard else WeightsName(source.stem)
-    files, problems = _read_files(source.parent, [source.name])
+    # A link that the user names is followed: it is what was asked for.
+    files, problems = _read_files(source.parent, [source.name], contained=False)
     return Examination(Checkpoint(source.parent, name, files, None) if files else None, tuple(problems))
 
 
-def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
+def examine_weights(folder: Path, found: WeightsFiles) -> Examination:
+    """``examine`` for one of the sets of weights that ``weights_in(folder)`` gives."""
     if found.indexes:
         return _examine_indexed(folder, found)
     if found.single is not None:
         files, problems = _read_files(folder, [found.single])
-        problems.extend(_unindexed(folder, found, indexed=()))
+        problems.extend(beside_problems(folder, found, indexed=()))
         return Examination(Checkpoint(folder, found.name, files, None) if files else None, tuple(problems))
     names = ", ".join(list(found.shards)[:3])
     problem = Problem(
@@ -147,17 +153,24 @@ def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
     return Examination(None, (problem,))
 
 
+def _config_problems(folder: Path, checkpoint: Checkpoint | None) -> list[Problem]:
+    if checkpoint is None:
+        return config_problems(folder, tensors=0, parameters=0)
+    return config_problems(folder, tensors=len(checkpoint.tensors), parameters=checkpoint.parameters)
+
+
 def _examine_indexed(folder: Path, found: WeightsFiles) -> Examination:
+    path = folder / found.indexes[0]
     try:
-        index = read_index(folder / found.indexes[0])
+        check_link(folder, path)
+        index = read_index(path)
     except InputError as error:
         return Examination(None, error.problems or (error.as_problem(),))
     files, problems = _read_files(folder, _in_shard_order(index.files))
-    problems.extend(_index_problems(index, files))
-    problems.extend(_unindexed(folder, found, index.files))
-    for extra in found.indexes[1:]:
-        message = f"{folder / extra}: a second index of the same weights beside {found.indexes[0]}"
-        problems.append(Problem("index_duplicate", message, str(folder / extra), hint="remove the one that is stale"))
+    headers = {file.path.name: file.header for file in files}
+    problems.extend(index_problems(index, headers, {file.path.name: file.size for file in files}))
+    problems.extend(numbering_problems(index, found))
+    problems.extend(beside_problems(folder, found, index.files))
     complete = len(files) == len(index.files)
     return Examination(Checkpoint(folder, found.name, files, index) if complete else None, tuple(problems))
 
@@ -170,14 +183,19 @@ def _in_shard_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=order)
 
 
-def _read_files(folder: Path, names: Sequence[str]) -> tuple[tuple[WeightsFile, ...], list[Problem]]:
+def _read_files(
+    folder: Path, names: Sequence[str], *, contained: bool = True
+) -> tuple[tuple[WeightsFile, ...], list[Problem]]:
     """The files that can be read, and what is wrong with the others."""
     files: list[WeightsFile] = []
     problems: list[Problem] = []
     for name in names:
+        path = folder / name
         try:
-            with OpenFile(folder / name) as file:
-                files.append(WeightsFile(file.path, file.state, read_header(file)))
+            if contained:
+                check_link(folder, path)
+            with OpenFile(path) as file:
+                files.append(WeightsFile(path, file.state, read_header(file)))
         except InputError as error:
             missing = error.code == "file_missing"
             problems.extend([_shard_missing(error)] if missing else error.problems or [error.as_problem()])
@@ -187,53 +205,3 @@ def _read_files(folder: Path, names: Sequence[str]) -> tuple[tuple[WeightsFile, 
 def _shard_missing(error: InputError) -> Problem:
     hint = "the download or copy is incomplete: fetch that file"
     return Problem("shard_missing", error.message, error.path, hint=hint)
-
-
-def _index_problems(index: Index, files: Sequence[WeightsFile]) -> Iterable[Problem]:
-    """Where the index and the shards' headers disagree."""
-    holders: dict[str, list[str]] = {}
-    for file in files:
-        for info in file.header.tensors:
-            holders.setdefault(info.name, []).append(file.path.name)
-    read = {file.path.name for file in files}
-    path, repair = str(index.path), "fetch the shards and the index again, from one place"
-    for tensor, name in index.weight_map.items():
-        where = holders.get(tensor, [])
-        if not where and name in read:
-            fault = f"{index.path.parent / name}: lacks tensor {tensor!r}, which {index.path.name} says it holds"
-            yield Problem("tensor_absent", fault, str(index.path.parent / name), tensor, repair)
-        elif where and name not in where and name in read:
-            fault = f"{path}: says tensor {tensor!r} is in {name}, but {where[0]} holds it"
-            yield Problem("tensor_misplaced", fault, path, tensor, "rebuild the index with `shardtool repair`")
-    for tensor, where in holders.items():
-        if len(where) > 1:
-            fault = f"{index.path.parent / where[1]}: holds tensor {tensor!r}, which {where[0]} holds too"
-            yield Problem("tensor_duplicate", fault, str(index.path.parent / where[1]), tensor, repair)
-        if tensor not in index.weight_map:
-            fault = f"{path}: does not list tensor {tensor!r}, which {where[0]} holds"
-            yield Problem("tensor_unlisted", fault, path, tensor, "rebuild the index with `shardtool repair`")
-    if len(read) == len(index.files):
-        yield from _total_size_problem(index, files)
-
-
-def _total_size_problem(index: Index, files: Sequence[WeightsFile]) -> Iterable[Problem]:
-    """``total_size`` is optional and nobody checks it; some writers give the files' sizes instead of the tensors'."""
-    total = index.metadata.get("total_size")
-    tensors = sum(info.nbytes for file in files for info in file.header.tensors)
-    if total is not None and total not in (tensors, sum(file.size for file in files)):
-        message = f"{index.path}: total_size is {total!r:.40}, the tensors have {tensors:,} bytes"
-        hint = "rebuild the index with `shardtool repair`"
-        yield Problem("total_size_wrong", message, str(index.path), hint=hint, severity="warning")
-
-
-def _unindexed(folder: Path, found: WeightsFiles, indexed: Sequence[str]) -> Iterable[Problem]:
-    """Files of the same name beside the chosen ones: leftovers that another loader may take instead."""
-    if indexed and found.single is not None and found.single not in indexed:
-        message = f"{folder / found.single}: lies beside an index: diffusers takes the shards, transformers this file"
-        hint = "remove the one that is stale, or write both again with `shardtool shard --overwrite`"
-        yield Problem("stale_single", message, str(folder / found.single), hint=hint)
-    stray = [name for name in found.shards if name not in indexed]
-    for name in stray:
-        what = f"is not in the index {found.indexes[0]}" if indexed else f"lies beside the single file {found.single}"
-        hint = "it may be left from another save: remove it, or fetch the checkpoint again"
-        yield Problem("shard_unindexed", f"{folder / name}: {what}", str(folder / name), hint=hint, severity="warning")

@@ -7,6 +7,8 @@ see two different models. See RFC 8259 §4 and §8.1, and finding 7 of the Trail
 from __future__ import annotations
 
 import json
+import re
+from math import isinf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,11 +19,14 @@ CONFIG_LIMIT = 4_000_000
 """Bytes a ``config.json`` or ``model_index.json`` may have; real ones have a few thousand."""
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 class DuplicateKeyError(ValueError):
     """The same key twice in one JSON object."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {key!r} stands there twice")
+        super().__init__(f"the key {key!r:.200} stands there twice")
         self.key = key
 
 
@@ -40,6 +45,19 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
+def _integer(text: str) -> int:
+    if text == "-0":  # an integer to some readers, a float to others
+        raise ValueError("-0 is no integer")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text:.20} is beyond the range of numbers")
+    return number
+
+
 def parse_json_object(data: bytes) -> dict[str, Any]:
     """The JSON object in ``data``. Raises ``ValueError`` saying in a few words why it is none."""
     try:
@@ -47,7 +65,9 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {error.start})") from error
     try:
-        found = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        found = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite
+        )
     except DuplicateKeyError:
         raise
     except json.JSONDecodeError as error:
@@ -58,11 +78,18 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
         raise ValueError(f"not acceptable JSON ({error})") from error
     if not isinstance(found, dict):
         raise ValueError(f"not a JSON object, but {type(found).__name__}")
+    if _SURROGATE.search(text):
+        _refuse_lone_surrogates(found)
+    return found
+
+
+def _refuse_lone_surrogates(found: dict[str, Any]) -> None:
     try:
         json.dumps(found, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError("not acceptable JSON (a lone surrogate in a string)") from error
-    return found
+    except RecursionError as error:
+        raise ValueError("not acceptable JSON (nested too deeply)") from error
 
 
 def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
