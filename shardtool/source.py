@@ -94,7 +94,7 @@ def local_path(
     """
     if isinstance(source, LocalSource):
         return source.path
-    from shardtool.hub import fetch
+    from shardtool.hub.fetch import fetch
 
     return fetch(source, variant=variant, components=components, offline=offline, on_event=on_event)
 

@@ -1,0 +1,156 @@
+"""Which files of a source are needed to use it: an explicit list, decided from file names and small files alone.
+
+Of a component: its config, and of one variant the index with the shards that it names, or the single file. Of a
+pipeline: ``model_index.json``, the same for every component that is wanted, and the text files of those components
+that have no weights (tokenizers, the scheduler). Pickles are never among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from shardtool.checkpoint.config import CONFIG_NAME
+from shardtool.checkpoint.folder import PICKLE_SUFFIXES, choose_among, read_pipeline, weights_among
+from shardtool.checkpoint.index import read_index
+from shardtool.checkpoint.names import parse_name
+from shardtool.errors import InputError, Problem
+
+Read: TypeAlias = Callable[[str], Path]
+"""Where the small file of that name lies on this machine; it may have to be fetched for that."""
+
+PIPELINE_NAME = "model_index.json"
+DIGESTS_NAME = "shardtool.digests.json"
+_TEXTS = (".json", ".txt", ".model")
+"""What tokenizers, schedulers and image processors consist of."""
+
+
+@dataclass
+class Needed:
+    """Names relative to the source, with ``/``. ``weights`` has one list of files for each checkpoint.
+
+    ``small`` are configs, indexes and digests; ``texts`` what components without weights consist of.
+    """
+
+    small: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    weights: list[list[str]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.small, *self.texts, *(name for names in self.weights for name in names)]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ``names`` of all files below a source's root, which messages call ``where``."""
+
+    names: Collection[str]
+    read: Read
+    where: Path
+
+    def folder(self, prefix: str) -> list[str]:
+        """The plain names of the files directly in a folder; ``""`` is the root."""
+        start = f"{prefix}/" if prefix else ""
+        below = (name.removeprefix(start) for name in self.names if name.startswith(start))
+        return sorted(name for name in below if "/" not in name)
+
+
+def needed_files(source: Source, *, variant: str | None, components: Collection[str] | None) -> Needed:
+    """What of ``source``, a component or a pipeline, is needed; of a pipeline only ``components``, if given.
+
+    What is missing or damaged comes back as problems. Raises ``InputError`` where there is neither.
+    """
+    needed = Needed()
+    names = source.folder("")
+    if PIPELINE_NAME in names:
+        _pipeline(source, needed, variant, components)
+    elif CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
+        _weights(source, needed, "", names, variant)
+    else:
+        raise _no_checkpoint(source)
+    return needed
+
+
+def needed_for_file(source: Source, name: str) -> Needed:
+    """What is needed for one file in the source's root: an index takes its shards with it."""
+    parsed = parse_name(name)
+    if parsed is None or not parsed.is_index:
+        return Needed(weights=[[name]])
+    needed = Needed(small=[name])
+    _indexed(source, needed, "", name)
+    return needed
+
+
+def _pipeline(source: Source, needed: Needed, variant: str | None, components: Collection[str] | None) -> None:
+    needed.small.append(PIPELINE_NAME)
+    pipeline = read_pipeline(source.read(PIPELINE_NAME).parent)
+    for component, (library, _) in pipeline.components.items():
+        if components is not None and component not in components:
+            continue
+        names = source.folder(component)
+        if not names:
+            message = f"{source.where / component}: no such folder, though {PIPELINE_NAME} names the component"
+            needed.problems.append(Problem("component_missing", message, str(source.where / component)))
+        elif weights_among(names):
+            _weights(source, needed, component, names, _present(names, variant), single_first=library == "transformers")
+        elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
+            _weights(source, needed, component, names, variant)
+        else:
+            needed.texts.extend(f"{component}/{name}" for name in names if name.endswith(_TEXTS))
+
+
+def _present(names: Collection[str], variant: str | None) -> str | None:
+    """``variant``, or ``None`` where the component has only default weights, which a pipeline then takes."""
+    return variant if any(name.variant == variant for name in weights_among(names)) else None
+
+
+def _weights(
+    source: Source, needed: Needed, folder: str, names: list[str], variant: str | None, *, single_first: bool = False
+) -> None:
+    """Add a component's files. Where a single file lies beside an index, each library takes another (see resolve)."""
+    needed.small.extend(_inside(folder, name) for name in (CONFIG_NAME, DIGESTS_NAME) if name in names)
+    try:
+        found = choose_among(names, variant, source.where / folder)
+    except InputError as error:
+        needed.problems.append(error.as_problem())
+        return
+    if found.single is not None and (single_first or not found.indexes):
+        needed.weights.append([_inside(folder, found.single)])
+    elif found.indexes:
+        needed.small.append(_inside(folder, found.indexes[0]))
+        _indexed(source, needed, folder, found.indexes[0])
+    else:  # without an index they cannot be loaded, but an index can be rebuilt from them
+        needed.weights.append([_inside(folder, name) for name in found.shards])
+
+
+def _indexed(source: Source, needed: Needed, folder: str, index: str) -> None:
+    """Add the shards that an index names."""
+    try:
+        shards = read_index(source.read(_inside(folder, index))).files
+    except InputError as error:
+        needed.problems.extend(error.problems or [error.as_problem()])
+        return
+    present = source.folder(folder)
+    absent = [name for name in shards if name not in present]
+    if absent:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        path = source.where / folder / absent[0]
+        message = f"{path}{more}: not there, though {index} names {len(shards)} shards"
+        hint = "whoever made this checkpoint must add what is missing; a revision may still have it"
+        needed.problems.append(Problem("shard_missing", message, str(path), hint=hint))
+    needed.weights.append([_inside(folder, name) for name in shards])
+
+
+def _inside(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _no_checkpoint(source: Source) -> InputError:
+    folders = sorted({str(PurePosixPath(name).parent) for name in source.names if parse_name(PurePosixPath(name).name)})
+    hint = f"it has weights in {', '.join(folders[:8])}: name one as SOURCE:FOLDER" if folders else None
+    message = f"{source.where}: holds no {PIPELINE_NAME}, no {CONFIG_NAME} and no weights"
+    return InputError(message, code="not_a_checkpoint", path=source.where, hint=hint)
