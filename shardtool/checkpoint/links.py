@@ -4,6 +4,7 @@ A checkpoint that somebody made can hold links to files of the machine it is unp
 it would then read those. The Hub's cache is made of links too, in one layout, which is allowed::
 
     models--ORG--NAME/snapshots/COMMIT/unet/x.safetensors -> ../../../blobs/HASH
+    models--ORG--NAME/blobs/HASH                          -> ../../blobs/HA/HASH, shared between repos since hub 2.0
 
 A link that the user names is followed; so are all with ``SHARDTOOL_FOLLOW_LINKS=1``, for people who keep the large
 files on another disk.
@@ -45,8 +46,9 @@ def _allowed(folder: Path) -> list[Path]:
     real = Path(os.path.realpath(folder))
     allowed = [real.parent if (real.parent / "model_index.json").is_file() else real]
     allowed.extend(
-        Path(os.path.realpath(place.parent / "blobs"))
+        Path(os.path.realpath(owner / "blobs"))
         for place in real.parents
         if place.name == "snapshots" and place.parent.name.startswith(_CACHE_PREFIXES)
+        for owner in (place.parent, place.parent.parent)
     )
     return allowed
