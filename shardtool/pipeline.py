@@ -6,13 +6,24 @@ from configs and headers by ``shardtool.fit`` and ``shardtool.placement``, befor
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardtool.events import Listener, ignore
-from shardtool.placement import Inventory, Placement
+import torch
+
+from shardtool.classes import pipeline_class, settings_class
+from shardtool.errors import InputError
+from shardtool.events import Advanced, Finished, Listener, Started, ignore
+from shardtool.fit import require_partners
+from shardtool.loading import STRICT, Allowed, ComponentReport, check_placed, load_part, report_on
+from shardtool.machine import read_inventory
+from shardtool.needs import count_needs
+from shardtool.parts import Part, PipelineParts, read_parts
+from shardtool.placement import Inventory, Placement, Request, plan_placement
+from shardtool.quiet import quiet
 
 
 @dataclass(frozen=True)
@@ -24,31 +35,123 @@ class BuiltPipeline:
 
     pipe: Any
     placement: Placement
-    components: Mapping[str, Any]
+    components: Mapping[str, ComponentReport]
 
 
 def build_pipeline(
     base: Path,
     *,
-    overrides: Mapping[str, Path] | None = None,
+    overrides: Mapping[str, Path | torch.nn.Module] | None = None,
     device: str = "auto",
     dtype: str = "auto",
     offload: str = "auto",
     variant: str | None = None,
     inventory: Inventory | None = None,
+    force: bool = False,
+    allowed: Allowed = STRICT,
     on_event: Listener = ignore,
 ) -> BuiltPipeline:
     """The pipeline in the folder ``base``, with the components in ``overrides`` instead of its own.
 
     ``overrides`` is component name (``"unet"``, ``"vae"``, ``"text_encoder"`` …) → a component folder, a weights file
-    with its ``config.json`` beside it, or a pipeline folder that has the component. An overridden component of
-    ``base`` is not read at all, and need not exist. ``variant`` (``"fp16"``) chooses the weights of ``base``.
+    with its ``config.json`` beside it, a pipeline folder that has the component, or a model that is already loaded
+    (then it must be where the pipeline will be, and carry no hooks). An overridden component of ``base`` is not read
+    at all, and need not exist. ``variant`` (``"fp16"``) chooses the weights of ``base``.
 
     ``device`` is ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``, ``"mps"`` or ``"xpu"``; ``dtype`` ``"auto"``,
     ``"fp32"``, ``"fp16"`` or ``"bf16"``; ``offload`` ``"auto"``, ``"none"``, ``"model"``, ``"group"`` or
-    ``"sequential"``. ``inventory`` is what the machine has; by default it is read.
+    ``"sequential"``. ``inventory`` is what the machine has; by default it is read. ``force`` goes on
+    where it does not fit by the numbers; ``allowed`` are names of tensors that may be missing or unexpected.
 
     Raises ``InputError`` where a part is missing, damaged or does not fit the others, and ``RefusedError`` where the
     placement is not possible here; both before any weight is read.
     """
-    raise NotImplementedError
+    overrides = overrides or {}
+    models = {name: given for name, given in overrides.items() if isinstance(given, torch.nn.Module)}
+    paths = {name: given for name, given in overrides.items() if isinstance(given, Path)}
+    parts = read_parts(base, paths, given=frozenset(models), variant=variant, on_event=on_event)
+    require_partners(parts)
+    request = Request(device, dtype, offload, force)
+    placement = plan_placement(request, inventory or read_inventory(), count_needs(parts.with_weights))
+    return assemble(parts, placement, models=models, allowed=allowed, on_event=on_event)
+
+
+def assemble(
+    parts: PipelineParts,
+    placement: Placement,
+    *,
+    models: Mapping[str, torch.nn.Module] | None = None,
+    allowed: Allowed = STRICT,
+    on_event: Listener = ignore,
+) -> BuiltPipeline:
+    """Load the parts where ``placement`` says and make the pipeline of them; ``models`` are those handed in loaded."""
+    found = pipeline_class(parts)
+    # With offload, everything waits in main memory and the hooks of the offload bring it to the device.
+    device = placement.device if placement.offload == "none" else "cpu"
+    modules: dict[str, Any] = dict(models or {})
+    reports: dict[str, ComponentReport] = {}
+    for name, model in modules.items():
+        check_placed(name, model, device)
+        reports[name] = report_on(name, model, "given", 0.0)
+    task = "load"
+    on_event(Started(task, "Loading the pipeline", len(parts.parts), "components"))
+    for name, part in parts.parts.items():
+        if part.checkpoint is None:
+            modules[name] = _load_settings(part)
+        else:
+            modules[name], reports[name] = load_part(part, device, placement.dtype, allowed=allowed, on_event=on_event)
+        on_event(Advanced(task))
+    pipe = _construct(found, parts, modules)
+    _offload(pipe, placement)
+    on_event(Finished(task))
+    return BuiltPipeline(pipe, placement, reports)
+
+
+def _load_settings(part: Part) -> Any:
+    """A scheduler, a tokenizer or a processor, by its own library."""
+    found = settings_class(part)
+    with quiet():
+        try:
+            return found.from_pretrained(part.folder, local_files_only=True)
+        except Exception as error:  # files from elsewhere can fail in any way in a foreign class
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"{part.folder}: {part.class_name} cannot be made from it: {reason:.300}",
+                code="component_invalid",
+                path=part.folder,
+                hint="fetch that folder again",
+            ) from error
+
+
+def _construct(found: Any, parts: PipelineParts, modules: Mapping[str, Any]) -> Any:
+    """Call the pipeline's constructor with what it takes: its modules, ``None`` for absent ones, its settings."""
+    parameters = inspect.signature(found.__init__).parameters
+    arguments = {**parts.settings, **modules}
+    arguments = {name: value for name, value in arguments.items() if name in parameters}
+    required = [name for name, entry in parameters.items() if entry.default is inspect.Parameter.empty]
+    absent = [name for name in required if name not in arguments and name != "self"]
+    needed = [name for name in absent if name not in found._optional_components]
+    if needed:
+        raise InputError(
+            f"{parts.path / 'model_index.json'}: names no {', '.join(needed)}, which {parts.class_name} needs",
+            code="component_missing",
+            path=parts.path / "model_index.json",
+            hint="fetch the whole pipeline again",
+        )
+    with quiet():
+        pipe = found(**arguments, **dict.fromkeys(absent))
+        pipe.register_to_config(_name_or_path=str(parts.path))
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def _offload(pipe: Any, placement: Placement) -> None:
+    with quiet():
+        if placement.offload == "model":
+            pipe.enable_model_cpu_offload(device=placement.device)
+        elif placement.offload == "sequential":
+            pipe.enable_sequential_cpu_offload(device=placement.device)
+        elif placement.offload == "group":
+            pipe.enable_group_offload(
+                onload_device=torch.device(placement.device), offload_type="block_level", num_blocks_per_group=1
+            )

@@ -1,0 +1,129 @@
+"""What a pipeline needs: bytes of weights and of a run, for each dtype and each way to offload. Plain arithmetic.
+
+``shardtool.fit`` counts the numbers in the headers; ``shardtool.placement`` compares the bytes with the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from shardtool.parts import Part
+
+Dtype: TypeAlias = Literal["fp32", "fp16", "bf16"]
+Offload: TypeAlias = Literal["none", "model", "group", "sequential"]
+
+DTYPE_BYTES: Final[Mapping[str, int]] = {"fp32": 4, "fp16": 2, "bf16": 2}
+STORED_DTYPES: Final[Mapping[str, Dtype]] = {"F32": "fp32", "F64": "fp32", "F16": "fp16", "BF16": "bf16"}
+"""What a dtype of a safetensors header is called here."""
+
+OFFLOADS: Final[tuple[Offload, ...]] = ("none", "model", "group", "sequential")
+"""In the order in which ``auto`` tries them: fastest first."""
+
+
+@dataclass(frozen=True)
+class ComponentNeeds:
+    """What one component needs, counted from its headers.
+
+    ``numbers`` is how many floating-point numbers it has, ``kept_fp32`` how many of these stay in fp32 when the rest is
+    fp16; ``other_bytes`` is the rest (integers). ``largest_group`` and ``largest_layer`` are the numbers that group and
+    sequential offload hold on the device at once. ``activations`` is how many numbers one run of it holds at its peak,
+    ``activations_fp32`` that they are fp32 whatever the dtype (a VAE that decodes upcast).
+    ``stored`` is bytes by header dtype.
+    """
+
+    name: str
+    numbers: int
+    stored: Mapping[str, int]
+    other_bytes: int = 0
+    kept_fp32: int = 0
+    largest_group: int = 0
+    largest_layer: int = 0
+    activations: int = 0
+    activations_fp32: bool = False
+
+    def weight_bytes(self, dtype: Dtype) -> int:
+        """Bytes of its weights in ``dtype``."""
+        extra = self.kept_fp32 * 2 if dtype == "fp16" else 0
+        return self.numbers * DTYPE_BYTES[dtype] + self.other_bytes + extra
+
+    def run_bytes(self, dtype: Dtype) -> int:
+        """Bytes one run of it needs beside its weights; upcasting for the run counts the second copy of them."""
+        if self.activations_fp32 and dtype == "fp16":
+            return self.activations * 4 + self.numbers * 2
+        return self.activations * DTYPE_BYTES[dtype]
+
+    @property
+    def stored_dtype(self) -> Dtype | None:
+        """The floating-point dtype that most of it is stored in; ``None`` if there is no common one (quantised)."""
+        floats = {name: size for name, size in self.stored.items() if name in STORED_DTYPES}
+        return STORED_DTYPES[max(floats, key=lambda name: floats[name])] if floats else None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is to be placed: the components with weights, in any order."""
+
+    components: tuple[ComponentNeeds, ...]
+
+    def device_bytes(self, dtype: Dtype, offload: Offload) -> int:
+        """The most that the device holds at once under ``offload``, without the workspace."""
+        size, parts = DTYPE_BYTES[dtype], self.components
+        if not parts:
+            return 0
+        if offload == "none":
+            return sum(part.weight_bytes(dtype) for part in parts) + max(part.run_bytes(dtype) for part in parts)
+        if offload == "model":
+            return max(part.weight_bytes(dtype) + part.run_bytes(dtype) for part in parts)
+        if offload == "group":
+            return max(part.largest_group * size + part.run_bytes(dtype) for part in parts)
+        return max(part.largest_layer * size + part.run_bytes(dtype) for part in parts)
+
+    def host_bytes(self, dtype: Dtype, device: str, offload: Offload) -> int:
+        """The most that main memory holds: everything on a CPU or with offload, else nothing but passing buffers."""
+        if device == "cpu":
+            return self.device_bytes(dtype, "none")
+        return sum(part.weight_bytes(dtype) for part in self.components) if offload != "none" else 0
+
+
+def count_needs(parts: Mapping[str, Part]) -> Needs:
+    """What the parts with weights need, counted from their headers."""
+    return Needs(tuple(_count(part) for part in parts.values() if part.checkpoint is not None))
+
+
+def _count(part: Part) -> ComponentNeeds:
+    if part.checkpoint is None:
+        raise AssertionError(part.name)
+    numbers = other = 0
+    groups: dict[str, int] = {}
+    layers: dict[str, int] = {}
+    for info in (stored.info for stored in part.checkpoint.tensors.values()):
+        if info.dtype not in STORED_DTYPES:
+            other += info.nbytes
+            continue
+        numbers += info.elements
+        layer = info.name.rpartition(".")[0]
+        layers[layer] = layers.get(layer, 0) + info.elements
+        group = _group(info.name)
+        groups[group] = groups.get(group, 0) + info.elements
+    outside = groups.pop("", 0)
+    return ComponentNeeds(
+        part.name,
+        numbers,
+        part.checkpoint.dtypes,
+        other_bytes=other,
+        largest_group=outside + max(groups.values(), default=0),
+        largest_layer=max(layers.values(), default=0),
+    )
+
+
+def _group(name: str) -> str:
+    """The group that group offload moves a tensor with: ``down_blocks.0``, or ``""`` for what stays on the device.
+
+    diffusers groups the entries of the lists that are direct children of the model; everything else is one group that
+    stays for the whole forward pass (``diffusers.hooks.group_offloading``, block level).
+    """
+    first, _, rest = name.partition(".")
+    number = rest.partition(".")[0]
+    return f"{first}.{number}" if number.isdigit() else ""

@@ -1,0 +1,250 @@
+"""Which component of a pipeline comes from where: its class, its config and the headers of its weights.
+
+Reads JSON and headers only. Only classes of diffusers and transformers are let through: nothing that a
+``model_index.json`` or a ``config.json`` names is imported from the checkpoint, and ``.py`` files in it are not opened.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
+from shardtool.checkpoint.inventory import Checkpoint, examine
+from shardtool.checkpoint.strict_json import read_json_object
+from shardtool.errors import InputError, Problem
+from shardtool.events import Listener, Note, ignore
+
+_SETTINGS_FILES = (
+    "scheduler_config.json",
+    "tokenizer_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+)
+"""What a component without weights is known by."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component. ``checkpoint`` and ``config`` are ``None`` for one without weights (scheduler, tokenizer).
+
+    ``library`` is ``diffusers``, ``transformers``, or the name of a module of ``diffusers.pipelines``.
+    """
+
+    name: str
+    library: str
+    class_name: str
+    folder: Path
+    config: Mapping[str, Any] | None = None
+    checkpoint: Checkpoint | None = None
+    variant: str | None = None
+
+    @property
+    def config_path(self) -> Path:
+        return self.folder / "config.json"
+
+
+@dataclass(frozen=True)
+class PipelineParts:
+    """A pipeline class with its components by name and the other settings of ``model_index.json``.
+
+    ``given`` names the components that the caller hands over ready-made; they have no part here.
+    """
+
+    path: Path
+    class_name: str
+    parts: Mapping[str, Part]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+
+    @property
+    def with_weights(self) -> Mapping[str, Part]:
+        return {name: part for name, part in self.parts.items() if part.checkpoint is not None}
+
+    def config(self, name: str) -> Mapping[str, Any] | None:
+        """The config of a component; ``None`` where there is none."""
+        part = self.parts.get(name)
+        return None if part is None else part.config
+
+
+def read_component(path: Path, *, variant: str | None = None, on_event: Listener = ignore) -> Part:
+    """The one component at ``path``: a component folder, or a weights file with its ``config.json`` beside it.
+
+    Raises ``InputError`` where config or headers are missing or damaged, or the class is none that may be loaded.
+    """
+    folder = path if path.is_dir() else path.parent
+    config = _read_config(folder)
+    library, class_name = _own_class(folder, config)
+    _check_class(folder / "config.json", folder.name, library, class_name)
+    checkpoint = _headers(path, variant, on_event)
+    return Part(folder.name, library, class_name, folder, config, checkpoint, checkpoint.name.variant)
+
+
+def read_parts(
+    base: Path,
+    overrides: Mapping[str, Path] | None = None,
+    *,
+    given: frozenset[str] = frozenset(),
+    variant: str | None = None,
+    on_event: Listener = ignore,
+) -> PipelineParts:
+    """The parts of the pipeline folder ``base`` with ``overrides`` (component name → path) instead of its own.
+
+    The overridden components of ``base``, and those ``given`` ready-made, are not looked at. Raises ``InputError`` with
+    everything that is missing or damaged in any of them.
+    """
+    if kind_of(base) != "pipeline":
+        raise InputError(
+            f"{base}: is no pipeline (it has no model_index.json)",
+            code="not_a_pipeline",
+            path=base,
+            hint="name a pipeline folder or repo as the model, and a single component with --unet or --component",
+        )
+    pipeline = read_pipeline(base)
+    overrides = overrides or {}
+    _check_names(pipeline, set(overrides) | given)
+    parts: dict[str, Part] = {}
+    problems: list[Problem] = []
+    for name, (library, class_name) in pipeline.components.items():
+        if name in given:
+            continue
+        try:
+            if name in overrides:
+                parts[name] = _override(name, overrides[name], library, class_name, variant, on_event)
+            else:
+                _check_class(base / "model_index.json", name, library, class_name)
+                parts[name] = _own_part(pipeline, name, library, class_name, variant, on_event)
+        except InputError as error:
+            problems.extend(error.problems or [error.as_problem()])
+    if problems:
+        raise InputError.of_all(problems)
+    return PipelineParts(base, pipeline.class_name, parts, pipeline.settings, given)
+
+
+def _check_names(pipeline: PipelineFolder, names: set[str]) -> None:
+    for name in sorted(names - set(pipeline.components)):
+        raise InputError(
+            f"{pipeline.path}: {pipeline.class_name} has no component {name!r} to replace",
+            code="component_unknown",
+            path=pipeline.path,
+            hint=f"it has: {', '.join(pipeline.components)}",
+        )
+
+
+def _own_part(
+    pipeline: PipelineFolder, name: str, library: str, class_name: str, variant: str | None, on_event: Listener
+) -> Part:
+    folder = pipeline.folder(name)
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: missing, though model_index.json names the component {name!r}",
+            code="component_missing",
+            path=folder,
+            hint="the download or copy is incomplete: fetch that folder, or give the component another source",
+        )
+    if not (folder / "config.json").exists() and any((folder / file).exists() for file in _SETTINGS_FILES):
+        return Part(name, library, class_name, folder)
+    config = _read_config(folder)
+    return Part(name, library, class_name, folder, config, _headers(folder, variant, on_event), variant)
+
+
+def _override(name: str, path: Path, library: str, class_name: str, variant: str | None, on_event: Listener) -> Part:
+    """A component from elsewhere, which must be of the kind that the pipeline has in its place."""
+    if path.is_dir() and (path / "model_index.json").exists():
+        path = path / name
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder", code="file_missing", path=path)
+    folder = path if path.is_dir() else path.parent
+    if not (folder / "config.json").exists() and any((folder / file).exists() for file in _SETTINGS_FILES):
+        return Part(name, library, class_name, folder)
+    config = _read_config(folder)
+    found_library, found_class = _own_class(folder, config)
+    if library == "transformers" and found_library == "transformers":
+        found_class = class_name  # the pipeline says which head it uses; the strict check says whether it fits
+    elif _kind(found_class) != _kind(class_name):
+        raise InputError(
+            f"{folder / 'config.json'}: is a {found_class}, and the pipeline's {name} is a {class_name}",
+            code="partner_mismatch",
+            path=folder / "config.json",
+            hint=f"give {name} another source",
+        )
+    _check_class(folder / "config.json", name, found_library, found_class)
+    if path.is_dir() and variant is not None:
+        variant = _variant_if_there(folder, variant)
+    checkpoint = _headers(path, variant, on_event)
+    return Part(name, found_library, found_class, folder, config, checkpoint, checkpoint.name.variant)
+
+
+def _kind(class_name: str) -> str:
+    """What a class can stand in for: any autoencoder for another, otherwise only the same class."""
+    return "Autoencoder" if class_name.startswith(("Autoencoder", "AsymmetricAutoencoder")) else class_name
+
+
+def _variant_if_there(folder: Path, variant: str) -> str | None:
+    try:
+        return choose_weights(folder, variant).name.variant
+    except InputError:
+        return None
+
+
+def _read_config(folder: Path) -> Mapping[str, Any]:
+    path = folder / "config.json"
+    if not path.exists() and not path.is_symlink():
+        raise InputError(
+            f"{path}: missing, and without it nobody knows the model's shape",
+            code="config_missing",
+            path=path,
+            hint="put the config.json that belongs to these weights beside them",
+        )
+    return read_json_object(path, code="config_invalid")
+
+
+def _own_class(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
+    """(library, class) that a ``config.json`` names, as diffusers and transformers write it."""
+    name = config.get("_class_name")
+    if isinstance(name, str):
+        return "diffusers", name
+    architectures = config.get("architectures")
+    if isinstance(architectures, list) and architectures and isinstance(architectures[0], str):
+        return "transformers", architectures[0]
+    raise InputError(
+        f"{folder / 'config.json'}: names no class (neither _class_name nor architectures)",
+        code="config_invalid",
+        path=folder / "config.json",
+    )
+
+
+def _headers(path: Path, variant: str | None, on_event: Listener) -> Checkpoint:
+    found = examine(path, variant)
+    if found.errors:
+        raise InputError.of_all(found.errors)
+    for problem in found.problems:
+        on_event(Note(problem.code, problem.message, warning=True))
+    if found.checkpoint is None:  # without a checkpoint there is an error
+        raise AssertionError(path)
+    return found.checkpoint
+
+
+def _check_class(path: Path, name: str, library: str, class_name: str) -> None:
+    allowed = library in ("diffusers", "transformers") or library in _pipeline_modules()
+    if allowed and class_name.isidentifier() and not class_name.startswith("_"):
+        return
+    raise InputError(
+        f"{path}: {name} is {class_name!r:.80} of {library!r:.80}, no class of diffusers or transformers",
+        code="foreign_class",
+        path=path,
+        hint="code that comes with a checkpoint is never run here",
+    )
+
+
+@cache
+def _pipeline_modules() -> frozenset[str]:
+    """The modules of ``diffusers.pipelines``, found as files: nothing is imported."""
+    spec = importlib.util.find_spec("diffusers")
+    places = spec.submodule_search_locations if spec else None
+    found = (entry.stem for place in places or () for entry in Path(place, "pipelines").glob("*"))
+    return frozenset(name for name in found if name.isidentifier() and not name.startswith("_"))
