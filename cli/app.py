@@ -16,8 +16,10 @@ from shardtool import __version__
 
 from .command import register
 from .inspect import inspect
+from .merge import merge
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import show
+from .shard import shard
 
 app = typer.Typer(
     name="shardtool",
@@ -60,7 +62,7 @@ def root(
     }
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (inspect,)
+COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect)
 
 for function in COMMANDS:
     register(app, function)

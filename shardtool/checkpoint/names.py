@@ -82,6 +82,25 @@ def parse_name(filename: str) -> ParsedName | None:
     return ParsedName(_split_variant(bare))
 
 
+def parse_pickle(filename: str) -> WeightsName | None:
+    """Which component's weights ``filename`` holds, or indexes, in pickled form; ``None`` if those of none.
+
+    ``diffusion_pytorch_model.fp16.bin`` and ``pytorch_model-00001-of-00002.bin`` are the twins of what would be called
+    ``diffusion_pytorch_model.fp16.safetensors`` and a shard of ``model.safetensors``.
+    """
+    if ".bin" not in filename:
+        return None
+    parsed = parse_name(filename.replace(".bin", ".safetensors", 1))
+    if parsed is None:
+        return None
+    base = parsed.name.base
+    for stem, pickled in PICKLE_STEMS.items():
+        if base == pickled or base.startswith(f"{pickled}."):
+            variant = parsed.name.variant or base.removeprefix(pickled).removeprefix(".")
+            return WeightsName(stem, variant or None)
+    return None
+
+
 def _split_variant(base: str) -> WeightsName:
     for stem in COMPONENT_STEMS:
         variant = base.removeprefix(stem + ".")

@@ -1,0 +1,109 @@
+"""What is refused before a byte is written: a target that is the source, that is no folder, or that is too small."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.folder import weights_in
+from shardtool.checkpoint.job import Job
+from shardtool.checkpoint.layout import BLOCK
+from shardtool.checkpoint.move import share_blocks
+from shardtool.errors import InputError, RefusedError
+from shardtool.sizes import format_size
+
+
+def as_file(job: Job, target: Path) -> bool:
+    """Whether ``target`` is meant to be a file, not a folder."""
+    single = len(job.outputs) == 1 and not job.outputs[0].is_sharded
+    return single and target.suffix == ".safetensors" and not target.is_dir()
+
+
+def check_kind(job: Job, target: Path) -> None:
+    if target.is_file() and not as_file(job, target):
+        raise RefusedError(
+            f"{target}: is a file, where a folder is to be written",
+            code="target_exists",
+            path=target,
+            hint="choose another target with -o",
+        )
+
+
+def check_separate(job: Job, target: Path) -> None:
+    """Raises ``RefusedError`` where the target is the source, lies inside it, or holds it; links are seen through."""
+    real, source = Path(os.path.realpath(target)), Path(os.path.realpath(job.source))
+    if target.exists() and target.samefile(job.source):
+        fault = "is the source itself"
+    elif real.is_relative_to(source) or _is_below(target, job.source):
+        fault = "lies inside the source"
+    elif source.is_relative_to(real):
+        fault = "holds the source"
+    elif shared := _shared_file(job, target):
+        fault = f"shares the file {shared} with the source"
+    else:
+        return
+    raise RefusedError(
+        f"{target}: {fault}; the source is never written to",
+        code="target_is_source",
+        path=target,
+        hint="choose another target with -o",
+    )
+
+
+def _is_below(target: Path, source: Path) -> bool:
+    """Whether a parent of ``target`` is ``source`` under another spelling, as on disks that ignore case."""
+    return any(parent.exists() and parent.samefile(source) for parent in target.absolute().parents)
+
+
+def _shared_file(job: Job, target: Path) -> str | None:
+    """A weights file of the target that is a hard link of one of the source's."""
+    sources = {(f.state.device, f.state.inode) for output in job.outputs for f in output.part.checkpoint.files}
+    candidates = [target] if target.is_file() else []
+    for output in job.outputs:
+        folder = target / output.part.place
+        if folder.is_dir():
+            candidates += [folder / name for files in weights_in(folder).values() for name in files]
+    for candidate in candidates:
+        status = candidate.lstat()
+        if (status.st_dev, status.st_ino) in sources:
+            return candidate.name
+    return None
+
+
+def check_space(job: Job, target: Path) -> None:
+    """Raises ``RefusedError`` where the result will not fit. Blocks that can be shared with the source need no room."""
+    parent = next(parent for parent in target.parents if parent.exists())
+    sharing = can_share(job, parent)
+    carried = sum((job.source / other).stat().st_size for other in job.others)
+    needed = sum(len(f.header) if sharing else f.size for output in job.outputs for f in output.files) + carried
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise RefusedError(
+            f"{target}: needs {format_size(needed)} ({needed:,} bytes), {parent} has {format_size(free)} free",
+            code="disk",
+            path=target,
+            hint="free some space, or choose another disk with -o",
+        )
+
+
+def can_share(job: Job, parent: Path) -> bool:
+    """Whether files in the folder ``parent`` can share blocks with the source's; tried out on a file without a name."""
+    flags = getattr(os, "O_TMPFILE", None)
+    if flags is None:
+        return False
+    largest = max((f for o in job.outputs for f in o.part.checkpoint.files), key=lambda f: f.size)
+    if largest.size < BLOCK:
+        return False
+    try:
+        fd = os.open(parent, flags | os.O_WRONLY, 0o600)
+    except OSError:
+        return False
+    try:
+        with OpenFile(largest.path) as file:
+            return share_blocks(file.fd, 0, fd, 0, BLOCK)
+    except (InputError, OSError):
+        return False
+    finally:
+        os.close(fd)

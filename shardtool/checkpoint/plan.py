@@ -1,0 +1,190 @@
+"""Which tensor goes into which shard: a pure decision over names and sizes.
+
+Tensors stay in the order of their source, so that a shard is one contiguous run of it. The limit is on the file,
+header included. No shard is ever empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardtool.checkpoint.layout import Draft, FilePlan, Item, lay_out
+from shardtool.errors import InputError, RefusedError, UsageError
+from shardtool.sizes import format_size
+
+DEFAULT_LIMIT = 5_000_000_000
+"""Bytes a shard may have where nothing else is asked for: below the 5 GB that many hosts advise."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a checkpoint is to be divided.
+
+    ``limit`` bounds each file in bytes (``None``: no bound); ``shards`` asks for that many files of nearly equal size;
+    ``balance`` evens out the files that ``limit`` leads to; ``allow_oversize`` lets a single tensor break the limit.
+    """
+
+    limit: int | None = DEFAULT_LIMIT
+    shards: int | None = None
+    balance: bool = False
+    allow_oversize: bool = False
+
+
+WHOLE = Split(limit=None)
+"""Everything in one file."""
+
+
+def plan_files(items: Sequence[Item], metadata: Mapping[str, str], split: Split) -> tuple[FilePlan, ...]:
+    """The files that ``split`` asks for, in order: one, or several shards.
+
+    Raises ``RefusedError`` naming a tensor that is alone above the limit, and ``UsageError`` for more shards than
+    tensors.
+    """
+    if split.shards is not None:
+        return _in_number(items, metadata, split.shards)
+    whole = lay_out(items, metadata, single=True)
+    if split.limit is None or whole.size() <= split.limit or len(items) <= 1:
+        if split.limit is not None and whole.size() > split.limit:
+            _check_alone(whole, split)
+        return (whole.plan(limit=split.limit),)
+    cuts = _cuts(items, metadata, split)
+    if len(cuts) == 1:
+        return (whole.plan(limit=split.limit),)
+    if split.balance:
+        cuts = _even(items, metadata, len(cuts), split.limit)
+    return _laid_out(items, metadata, cuts, split.limit)
+
+
+def _laid_out(
+    items: Sequence[Item], metadata: Mapping[str, str], cuts: Sequence[int], limit: int | None
+) -> tuple[FilePlan, ...]:
+    begins = [0, *cuts[:-1]]
+    return tuple(lay_out(items[begin:end], metadata).plan(limit=limit) for begin, end in zip(begins, cuts, strict=True))
+
+
+def _check_alone(draft: Draft, split: Split) -> None:
+    if split.limit is None or split.allow_oversize or not draft.items or draft.least() <= split.limit:
+        return
+    item = draft.items[0]
+    raise RefusedError(
+        f"tensor {item.name!r} alone needs a file of {draft.least():,} bytes ({format_size(draft.least())}), "
+        f"above the limit of {split.limit:,}",
+        code="tensor_oversize",
+        tensor=item.name,
+        hint="raise --max-size, or give it a larger file of its own with --allow-oversize",
+    )
+
+
+def _farthest(items: Sequence[Item], metadata: Mapping[str, str], begin: int, split: Split) -> int:
+    """The end of the longest shard that starts at ``begin`` and keeps the limit; at least one item."""
+    draft = Draft(metadata)
+    draft.add(items[begin])
+    _check_alone(draft, split)
+    for end in range(begin + 1, len(items)):
+        draft.add(items[end])
+        if split.limit is not None and draft.size() > split.limit:
+            return end
+    return len(items)
+
+
+def _greedy(items: Sequence[Item], metadata: Mapping[str, str], begin: int, split: Split) -> Iterator[int]:
+    while begin < len(items):
+        begin = _farthest(items, metadata, begin, split)
+        yield begin
+
+
+def _cuts(items: Sequence[Item], metadata: Mapping[str, str], split: Split) -> list[int]:
+    """Where each shard ends. A cut moves back to the end of a source file where that costs no further shard."""
+    ends = [n for n in range(1, len(items)) if items[n].origin != items[n - 1].origin]
+    budget = sum(1 for _ in _greedy(items, metadata, 0, split))
+    cuts: list[int] = []
+    begin = 0
+    while begin < len(items):
+        end = _farthest(items, metadata, begin, split)
+        natural = [n for n in ends if begin < n < end] if end < len(items) else []
+        if natural:
+            rest = sum(1 for _ in _greedy(items, metadata, natural[-1], split))
+            end = natural[-1] if len(cuts) + 1 + rest <= budget else end
+        cuts.append(end)
+        begin = end
+    return cuts
+
+
+def _even(items: Sequence[Item], metadata: Mapping[str, str], count: int, limit: int) -> list[int]:
+    """Cuts into at most ``count`` shards whose largest is as small as can be, found by halving the limit."""
+    low, high = 1, limit
+    best: list[int] = []
+    while low <= high:
+        middle = (low + high) // 2
+        cuts = _within(items, metadata, middle, count)
+        if cuts is None:
+            low = middle + 1
+        else:
+            best, high = cuts, middle - 1
+    return best or list(_greedy(items, metadata, 0, Split(limit, allow_oversize=True)))
+
+
+def _within(items: Sequence[Item], metadata: Mapping[str, str], limit: int, count: int) -> list[int] | None:
+    cuts: list[int] = []
+    try:
+        for end in _greedy(items, metadata, 0, Split(limit)):
+            cuts.append(end)
+            if len(cuts) > count:
+                return None
+    except RefusedError:
+        return None
+    return cuts
+
+
+def _in_number(items: Sequence[Item], metadata: Mapping[str, str], count: int) -> tuple[FilePlan, ...]:
+    if count > max(len(items), 1):
+        raise UsageError(
+            f"--shards {count}: there are only {len(items)} tensors, and no shard may be empty", code="too_many_shards"
+        )
+    if count == 1:
+        return (lay_out(items, metadata, single=True).plan(),)
+    cuts = _even(items, metadata, count, lay_out(items, metadata).size())
+    while len(cuts) < count:
+        cuts = _halve_largest(items, cuts)
+    return _laid_out(items, metadata, cuts, None)
+
+
+def _halve_largest(items: Sequence[Item], cuts: Sequence[int]) -> list[int]:
+    """One cut more, through the largest shard that has two tensors or more."""
+    spans = [(begin, end) for begin, end in zip([0, *cuts], cuts, strict=False) if end - begin > 1]
+    begin, end = max(spans, key=lambda span: sum(item.nbytes for item in items[slice(*span)]))
+    half, done = sum(item.nbytes for item in items[begin:end]) / 2, 0
+    for cut in range(begin + 1, end):
+        done += items[cut - 1].nbytes
+        if done >= half or cut == end - 1:
+            return sorted([*cuts, cut])
+    raise AssertionError(spans)
+
+
+def plan_like(
+    items: Sequence[Item],
+    metadata: Mapping[str, str],
+    groups: Sequence[tuple[Sequence[str], int]],
+    *,
+    other: str,
+) -> tuple[FilePlan, ...]:
+    """The files of another checkpoint: ``groups`` are its files' tensor names in order, and where their data begins.
+
+    Raises ``InputError`` unless both have the same tensor names; ``other`` names the other one in the message.
+    """
+    by_name = {item.name: item for item in items}
+    wanted = {name for names, _ in groups for name in names}
+    for name in sorted(by_name.keys() ^ wanted):
+        where = f"{other} lacks it" if name in by_name else f"only {other} has it"
+        raise InputError(
+            f"tensor {name!r}: {where}, so its shards cannot be taken over",
+            code="tensor_absent",
+            tensor=name,
+            path=other,
+            hint="--like needs a checkpoint with the same tensor names; leave it out to split by size",
+        )
+    single = len(groups) == 1
+    return tuple(
+        lay_out((by_name[name] for name in names), metadata, single=single).plan(start=start) for names, start in groups
+    )

@@ -1,0 +1,173 @@
+"""Write beside the target, and put the finished whole in its place in one step.
+
+::
+
+    .NAME.shardtool-lock             held while a run works on NAME
+    .NAME.shardtool-BOOT-PID.new     what is being written; after an exchange, the old result on its way out
+    .NAME.shardtool-BOOT-PID.old     the old result, where the filesystem cannot exchange two names
+
+A run that is killed leaves the old result or the new one, and at most such leftovers; the next run on the same target
+removes them, and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardtool.checkpoint.lock import locked
+from shardtool.checkpoint.swap import exchange, move_into_place, sync_folder
+from shardtool.checkpoint.undisturbed import undisturbed
+from shardtool.errors import RefusedError
+
+_LEFTOVER = re.compile(r"[0-9a-f]{8}-\d+\.(new|old)")
+_NAME_LIMIT = 180
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a run writes: ``path`` is a new, empty folder beside ``target``."""
+
+    path: Path
+    target: Path
+    durable: bool
+
+    def publish_folder(self) -> None:
+        """Make the staged folder the target; what lay there before is removed. Its files must be durable already."""
+        if self.durable:
+            sync_tree(self.path)
+        with undisturbed():
+            if not os.path.lexists(self.target):
+                move_into_place(self.path, self.target)
+                self._sync_parent()
+                return
+            if not exchange(self.path, self.target):
+                self._replace_in_two_steps()
+            self._sync_parent()
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def publish_file(self, made: Path) -> None:
+        """Make ``made``, a file in the staged folder, the target."""
+        with undisturbed():
+            made.replace(self.target)
+            self._sync_parent()
+
+    def _replace_in_two_steps(self) -> None:
+        """For filesystems that cannot exchange names: a run killed in between is put right by ``_recover``."""
+        old = self.path.with_suffix(".old")
+        self.target.rename(old)
+        self.path.rename(self.target)
+        self._sync_parent()
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _sync_parent(self) -> None:
+        if self.durable:
+            sync_folder(self.target.parent)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make the names in ``folder`` and in everything below it durable."""
+    for parent, _, _ in os.walk(folder, topdown=False):
+        sync_folder(Path(parent))
+
+
+@contextmanager
+def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[Stage]:
+    """A stage for ``target`` as long as the block runs; without a call to ``publish_…`` the target stays as it was.
+
+    Missing parent folders are made. Raises ``RefusedError`` where the target exists and ``overwrite`` is not given,
+    is a link, or is being written by another run.
+    """
+    made_parents = _make_parents(target)
+    prefix = _prefix(target)
+    path = target.parent / f"{prefix}{_boot_id()}-{os.getpid()}.new"
+    try:
+        with locked(target.parent / f"{prefix}lock", target=target):
+            _recover(target, prefix)
+            check_target(target, overwrite=overwrite)
+            try:
+                path.mkdir()
+                yield Stage(path, target, durable)
+            finally:
+                with undisturbed():
+                    shutil.rmtree(path, ignore_errors=True)
+    except BaseException:
+        _remove_empty(made_parents)
+        raise
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Raises ``RefusedError`` where ``target`` may not be written. An empty folder is as good as none."""
+    if target.is_symlink():
+        raise RefusedError(
+            f"{target}: is a link to {target.readlink()}; links are not followed when writing",
+            code="target_is_link",
+            path=target,
+            hint="name the folder itself, or another target",
+        )
+    if not target.exists() or overwrite or (target.is_dir() and not any(target.iterdir())):
+        return
+    what = "is a folder with files in it" if target.is_dir() else "exists"
+    raise RefusedError(
+        f"{target}: {what}",
+        code="target_exists",
+        path=target,
+        hint="replace it with --overwrite, or choose another target with -o",
+    )
+
+
+def _recover(target: Path, prefix: str) -> None:
+    """Remove what a killed run left beside ``target``; if it was killed between two renames, take the first one back.
+
+    The lock is held, so whatever bears the target's mark belongs to no living run.
+    """
+    leftovers = sorted(
+        entry for entry in target.parent.iterdir() if entry.name.startswith(prefix) and _is_leftover(entry, prefix)
+    )
+    with undisturbed():
+        for entry in leftovers:
+            if entry.suffix == ".old" and not os.path.lexists(target):
+                entry.rename(target)
+        for entry in leftovers:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_leftover(entry: Path, prefix: str) -> bool:
+    return _LEFTOVER.fullmatch(entry.name.removeprefix(prefix)) is not None
+
+
+def _prefix(target: Path) -> str:
+    name = target.name
+    if len(os.fsencode(name)) > _NAME_LIMIT:
+        name = f"{name[:40]}~{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+    return f".{name}.shardtool-"
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    except OSError:  # not Linux
+        return "00000000"
+
+
+def _make_parents(target: Path) -> list[Path]:
+    """Make the missing folders above ``target``; those that were made, innermost first."""
+    missing = [parent for parent in target.parents if not os.path.lexists(parent)]
+    for parent in reversed(missing):
+        parent.mkdir(exist_ok=True)
+    return missing
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    with undisturbed():
+        for folder in folders:
+            try:
+                folder.rmdir()
+            except OSError:  # somebody else put something there
+                return
