@@ -12,12 +12,15 @@ Nothing here looks at the network; ``shardtool.hub`` is imported only when a Hub
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, ignore
+
+T = TypeVar("T")
 
 DEMO = "demo"
 
@@ -97,6 +100,26 @@ def local_path(
     from shardtool.hub.fetch import fetch
 
     return fetch(source, variant=variant, components=components, offline=offline, on_event=on_event)
+
+
+def look_into(
+    source: LocalSource | HubSource,
+    look: Callable[[Path], T],
+    *,
+    variant: str | None = None,
+    offline: bool = False,
+    on_event: Listener = ignore,
+) -> T:
+    """What ``look(path)`` finds, for a ``path`` with the structure of ``source``; weights are not downloaded.
+
+    Of a Hub source, ``path`` is a temporary folder in which the ``variant``'s weights have their sizes and headers
+    only, so ``look`` must not read tensor data; what it returns or raises names the files as on the Hub.
+    """
+    if isinstance(source, LocalSource):
+        return look(source.path)
+    from shardtool.hub import remote
+
+    return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
 
 
 def _one(option: str, written: str | None, given: str | None) -> str | None:

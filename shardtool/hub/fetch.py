@@ -86,17 +86,17 @@ def _from_cache(source: HubSource, variant: str | None, components: Collection[s
     revision = source.revision or constants.DEFAULT_REVISION
     commit = cached_commit(source.repo, revision)
     if commit is None:
-        raise _not_cached(source, revision)
+        raise not_cached(source, revision)
     folder = snapshot(source.repo, commit)
     paths = cached_paths(folder)
     place = place_of(source, paths)
     if place is None:
-        raise _incomplete(source, commit, f"{source.subfolder} of {source.repo} is not in the cache")
+        raise not_in_cache(source, commit)
     local = Source(place.below(paths), lambda name: folder / place.path(name), place.shown)
     try:
         needed = _needed(place, local, variant, components)
     except InputError as error:
-        raise _incomplete(source, commit, f"{error.message} in the cache") from error
+        raise _incomplete(source, commit, _not_all(source, error.message)) from error
     _check_cached(source, commit, place, needed)
     return _result(folder, place)
 
@@ -122,14 +122,24 @@ def _check_cached(source: HubSource, commit: str, place: Place, needed: Needed) 
         raise _incomplete(source, commit, f"{amount} {verb} not in the cache: {missing[0].relative_to(folder)}")
     others = [problem for problem in needed.problems if problem.code != "shard_missing"]
     if others:
-        raise _incomplete(source, commit, f"{others[0].message} in the cache")
+        raise _incomplete(source, commit, _not_all(source, others[0].message))
 
 
-def _not_cached(source: HubSource, revision: str) -> HubError:
+def _not_all(source: HubSource, fault: str) -> str:
+    return f"not all of {source.repo} is in the cache: {fault}"
+
+
+def not_cached(source: HubSource, revision: str) -> HubError:
+    """The error for a repo or revision of which the cache knows nothing."""
     what = f"{source.repo} is not in the cache"
     if repo_folder(source.repo).is_dir():
         what = f"{source.repo} is in the cache, but not its revision {revision}"
     return HubError(what, code="offline_absent", path=source.text, hint=f"{_go_online()}; the cache is {_cache()}")
+
+
+def not_in_cache(source: HubSource, commit: str) -> InputError:
+    """The error for a subfolder of which the cache has nothing, in a repo of which it has something."""
+    return _incomplete(source, commit, f"{source.subfolder} of {source.repo} is not in the cache")
 
 
 def _incomplete(source: HubSource, commit: str, what: str) -> InputError:
