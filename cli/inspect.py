@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from shardtool.checkpoint.contents import Contents, survey
 from shardtool.errors import InputError
-from shardtool.source import local_path, parse_source
+from shardtool.source import look_into, parse_source
 
 from .inspect_data import contents_data
 from .inspect_view import contents_view
 from .options import SOURCE_FORMS, OfflineOpt, RevisionOpt, SubfolderOpt, VariantOpt
 from .output import Output
+from .progress import progress
 
 
 def inspect(
@@ -28,7 +30,7 @@ def inspect(
 ) -> None:
     """Show what is in a checkpoint: class, parameters, dtypes, shards, modules, memory.
 
-    Only headers are read, never a weight.
+    Only headers are read, never a weight; those of a source on the Hub by range requests.
 
     \b
     Examples:
@@ -38,9 +40,11 @@ def inspect(
       shardtool inspect ORG/NAME:unet --json
     """
     found = []
-    for text in sources:
-        source = parse_source(text, revision=revision, subfolder=subfolder)
-        found.append((text, survey(local_path(source, variant=variant, offline=offline), variant)))
+    with progress(out) as on_event:
+        for text in sources:
+            source = parse_source(text, revision=revision, subfolder=subfolder)
+            look = partial(survey, variant=variant)
+            found.append((text, look_into(source, look, variant=variant, offline=offline, on_event=on_event)))
     error = _damage([contents for _, contents in found])
     data = {"sources": [contents_data(text, contents, depth) for text, contents in found]}
     views = [view for text, contents in found for view in contents_view(text, contents, depth)]
