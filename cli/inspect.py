@@ -11,6 +11,7 @@ from shardtool.checkpoint.contents import Contents, survey
 from shardtool.errors import InputError
 from shardtool.source import look_into, parse_source
 
+from .completion import complete_source
 from .inspect_data import contents_data
 from .inspect_view import contents_view
 from .options import SOURCE_FORMS, OfflineOpt, RevisionOpt, SubfolderOpt, VariantOpt
@@ -20,7 +21,10 @@ from .progress import progress
 
 def inspect(
     out: Output,
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help=f"What to look into: {SOURCE_FORMS}.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help=f"What to look into: {SOURCE_FORMS}.", autocompletion=complete_source),
+    ],
     *,
     depth: Annotated[int, typer.Option("--depth", min=0, help="Levels of the module tree; 0 leaves it out.")] = 2,
     variant: VariantOpt = None,

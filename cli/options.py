@@ -8,6 +8,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from .completion import complete_source
+
 
 class ProgressMode(StrEnum):
     """How progress is shown: ``auto`` is bars on a terminal and lines elsewhere."""
@@ -21,7 +23,9 @@ class ProgressMode(StrEnum):
 
 SOURCE_FORMS = "a folder, a file, ORG/NAME[@REVISION][:SUBFOLDER] on the Hub, or demo"
 
-SourceArg: TypeAlias = Annotated[str, typer.Argument(metavar="SOURCE", help=f"What to use: {SOURCE_FORMS}.")]
+SourceArg: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SOURCE", help=f"What to use: {SOURCE_FORMS}.", autocompletion=complete_source)
+]
 OutputOpt: TypeAlias = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")]
 OverwriteOpt: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", "-f", help="Replace what is there. Without it, an existing target is refused.")

@@ -13,6 +13,7 @@ from shardtool.errors import UsageError
 from shardtool.sizes import format_size
 from shardtool.source import DEMO, LocalSource, parse_source
 
+from .completion import complete_component
 from .output import show, table
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
 ComponentsOpt: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--component", metavar="NAME", help="Only this component of a pipeline; may be repeated."),
+    typer.Option(
+        "--component",
+        metavar="NAME",
+        help="Only this component of a pipeline; may be repeated.",
+        autocompletion=complete_component,
+    ),
 ]
 NoFsyncOpt: TypeAlias = Annotated[
     bool, typer.Option("--no-fsync", help="Do not wait for the disk: faster, but lost if the machine stops.")

@@ -3,7 +3,8 @@
 ::
 
     demo                                   the embedded demo model (a folder of that name is ./demo)
-    PATH                                   a folder or a file; an existing path wins over a repo id spelled alike
+    PATH                                   a folder or a file; an existing path wins over a repo id spelled alike,
+                                           which is told where the Hub's cache knows that repo
     [hf://]ORG/NAME[@REVISION][:SUBFOLDER] a repo on the Hub
 
 Nothing here looks at the network; ``shardtool.hub`` is imported only when a Hub source is fetched.
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shardtool.errors import InputError, UsageError
-from shardtool.events import Listener, ignore
+from shardtool.events import Listener, Note, ignore
 
 T = TypeVar("T")
 
@@ -59,12 +60,13 @@ def parse_source(text: str, *, revision: str | None = None, subfolder: str | Non
     Raises ``InputError`` where it is neither an existing path nor the form of a repo id, and ``UsageError`` where an
     option contradicts the text.
     """
+    if not text:
+        raise UsageError("the source is empty", code="source_empty", hint="an unset variable in a script?")
     if text == DEMO or text.startswith(f"{DEMO}:"):
-        path, folder = demo_path(), text.removeprefix(DEMO).removeprefix(":") or None
-        return LocalSource(_joined(path, _one("subfolder", folder, subfolder)), text)
-    path = Path(text).expanduser()
-    if not text.startswith("hf://") and (path.exists() or path.is_symlink()):
-        return LocalSource(_joined(path, subfolder), text)
+        folder = _one("subfolder", text.removeprefix(DEMO).removeprefix(":") or None, subfolder)
+        return _local(demo_path(), text, folder, revision)
+    if not text.startswith("hf://") and (path := _existing(text)):
+        return _local(path, text, subfolder, revision)
     found = _HUB.fullmatch(text.removeprefix("hf://"))
     if found is None or ".." in found["repo"]:
         raise InputError(
@@ -79,6 +81,22 @@ def parse_source(text: str, *, revision: str | None = None, subfolder: str | Non
         _one("subfolder", found["subfolder"], subfolder),
         text,
     )
+
+
+def _local(path: Path, text: str, subfolder: str | None, revision: str | None) -> LocalSource:
+    if revision is not None:
+        raise UsageError(f"--revision {revision} says nothing about {text}, which is local", code="contradiction")
+    return LocalSource(_joined(path, subfolder), text)
+
+
+def _existing(text: str) -> Path | None:
+    try:
+        path = Path(text).expanduser()
+        return path if path.exists() or path.is_symlink() else None
+    except PermissionError as error:
+        raise InputError(f"{text}: cannot be looked at: {error.strerror}", code="unreadable", path=text) from error
+    except (OSError, RuntimeError):  # longer than a name may be; the home of nobody
+        return None
 
 
 def local_path(
@@ -96,6 +114,7 @@ def local_path(
     no, and ``InputError`` where files are missing from the cache or the source.
     """
     if isinstance(source, LocalSource):
+        _tell_shadowed(source, on_event)
         return source.path
     from shardtool.hub.fetch import fetch
 
@@ -116,10 +135,23 @@ def look_into(
     only, so ``look`` must not read tensor data; what it returns or raises names the files as on the Hub.
     """
     if isinstance(source, LocalSource):
+        _tell_shadowed(source, on_event)
         return look(source.path)
     from shardtool.hub import remote
 
     return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
+
+
+def _tell_shadowed(source: LocalSource, on_event: Listener) -> None:
+    """Say which meaning was taken where the text is also the name of a repo that has been used here."""
+    found = _HUB.fullmatch(source.text)
+    if found is None or on_event is ignore:
+        return
+    from shardtool.hub.cache import repo_folder
+
+    if repo_folder(found["repo"]).is_dir():
+        text = f"{source.text} is taken to be the local path; hf://{source.text} is the repo on the Hub"
+        on_event(Note("path_taken", text))
 
 
 def _one(option: str, written: str | None, given: str | None) -> str | None:
