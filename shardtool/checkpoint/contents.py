@@ -14,7 +14,7 @@ from shardtool.checkpoint.beside import beside_findings
 from shardtool.checkpoint.classes import class_problems, needs_weights
 from shardtool.checkpoint.config import read_config
 from shardtool.checkpoint.folder import Kind, PipelineFolder, choose_weights, kind_of, read_pipeline, weights_in
-from shardtool.checkpoint.inventory import Checkpoint, examine
+from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.resolve import Resolution, resolve
 from shardtool.checkpoint.strict_json import read_json_object
@@ -38,6 +38,7 @@ class Part:
     checkpoint: Checkpoint | None
     problems: tuple[Problem, ...]
     resolution: Resolution | None
+    variant: str | None = None
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -59,34 +60,43 @@ class Contents:
         return self.problems + tuple(problem for part in self.parts for problem in part.problems)
 
 
-def survey(path: Path, variant: str | None = None) -> Contents:
-    """What lies at ``path``. Damage comes back as problems.
+def survey(path: Path, variant: str | None = None, *, every_variant: bool = False) -> Contents:
+    """What lies at ``path``, with the weights of one ``variant`` or, for ``every_variant``, a part for each there is.
 
-    Raises ``InputError`` where there is nothing to look into: no such path, no checkpoint, no such variant.
+    Damage comes back as problems. Raises ``InputError`` where there is nothing to look into: no such path, no
+    checkpoint, no such variant.
     """
     kind = kind_of(path)
     if kind != "pipeline":
-        part = _part(path.resolve().name if path.is_dir() else path.name, path, variant)
-        return Contents(kind, path, part.class_name, (part,))
+        name = path.resolve().name if path.is_dir() else path.name
+        parts = _parts(_Place(name, path), variant, every_variant=every_variant)
+        return Contents(kind, path, parts[0].class_name, parts)
     try:
         pipeline = read_pipeline(path)
     except InputError as error:
         return Contents(kind, path, None, (), (error.as_problem(),))
-    parts = tuple(_component(pipeline, name, variant) for name in pipeline.components)
+    parts = tuple(
+        part
+        for name in pipeline.components
+        for part in _component(pipeline, name, variant, every_variant=every_variant)
+    )
     if variant is not None:
         _require_variant(path, variant, parts)
     return Contents(kind, path, pipeline.class_name, parts, (*class_problems(pipeline), *beside_findings(path)))
 
 
-def _component(pipeline: PipelineFolder, name: str, variant: str | None) -> Part:
+def _component(pipeline: PipelineFolder, name: str, variant: str | None, *, every_variant: bool) -> tuple[Part, ...]:
     library, class_name = pipeline.components[name]
-    folder = pipeline.path / name
+    place = _Place(name, pipeline.path / name, class_name, library)
     problem = _unusable(pipeline, name)
-    if problem or not weights_in(folder):
-        problems = [problem] if problem else _settings_problems(folder)
-        return Part(name, folder, class_name, library, None, tuple(problems), None)
-    found = resolve(folder, variant, library=library)
-    return _part(name, folder, found.variant, class_name=class_name, library=library, resolution=found)
+    if problem or not weights_in(place.path):
+        problems = [problem] if problem else _settings_problems(place.path)
+        return (place.part(problems=tuple(problems)),)
+    found = resolve(place.path, variant, library=library)
+    try:
+        return _parts(place, found.variant, every_variant=every_variant, resolution=found)
+    except InputError as error:  # no weights of that variant
+        return (place.part(problems=(error.as_problem(),), resolution=found),)
 
 
 def _unusable(pipeline: PipelineFolder, name: str) -> Problem | None:
@@ -121,22 +131,43 @@ def _settings_problems(folder: Path) -> Iterator[Problem]:
                 yield error.as_problem()
 
 
-def _part(
-    name: str,
-    path: Path,
-    variant: str | None,
-    *,
-    class_name: str | None = None,
-    library: str | None = None,
-    resolution: Resolution | None = None,
-) -> Part:
-    problems: list[Problem] = []
-    if path.is_dir():
-        resolution = resolution or resolve(path, variant, library=library)
-        class_name = _class_of(path) or class_name
-        problems.extend(beside_findings(path))
-    found = examine(path, variant)
-    return Part(name, path, class_name, library, found.checkpoint, (*found.problems, *problems), resolution)
+@dataclass(frozen=True)
+class _Place:
+    """What is known of a part before its weights are looked at."""
+
+    name: str
+    path: Path
+    class_name: str | None = None
+    library: str | None = None
+
+    def part(
+        self,
+        checkpoint: Checkpoint | None = None,
+        problems: tuple[Problem, ...] = (),
+        resolution: Resolution | None = None,
+        variant: str | None = None,
+    ) -> Part:
+        class_name = (_class_of(self.path) if self.path.is_dir() else None) or self.class_name
+        return Part(self.name, self.path, class_name, self.library, checkpoint, problems, resolution, variant)
+
+
+def _parts(
+    place: _Place, variant: str | None, *, every_variant: bool, resolution: Resolution | None = None
+) -> tuple[Part, ...]:
+    """A part for the chosen weights at a place, or for each of the weights in that folder."""
+    if not place.path.is_dir():
+        found = examine(place.path)
+        return (place.part(found.checkpoint, found.problems),)
+    beside = tuple(beside_findings(place.path))
+    chosen = list(weights_in(place.path).values()) if every_variant else []
+    chosen = chosen or [choose_weights(place.path, variant)]
+    resolution = resolution or resolve(place.path, variant, library=place.library)
+    parts = []
+    for files in chosen:
+        found = examine_weights(place.path, files)
+        parts.append(place.part(found.checkpoint, (*found.problems, *beside), resolution, files.name.variant))
+        beside = ()  # said once
+    return tuple(parts)
 
 
 def _class_of(folder: Path) -> str | None:

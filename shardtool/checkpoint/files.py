@@ -64,16 +64,30 @@ class OpenFile:
             length -= len(part)
         return b"".join(parts)
 
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer``, of bytes, from ``offset``. Raises ``InputError`` when the file ends before that."""
+        while len(buffer):
+            try:
+                count = os.preadv(self.fd, [buffer], offset)
+            except OSError as error:
+                raise self._unreadable(offset, error) from error
+            if not count:
+                raise self.changed(f"ends at byte {offset}, where more was promised")
+            buffer, offset = buffer[count:], offset + count
+
     def _pread(self, length: int, offset: int) -> bytes:
         try:
             return os.pread(self.fd, length, offset)
         except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot be read at byte {offset}: {error.strerror}",
-                code="unreadable",
-                path=self.path,
-                hint="the disk or the network share may be failing: copy the file again",
-            ) from error
+            raise self._unreadable(offset, error) from error
+
+    def _unreadable(self, offset: int, error: OSError) -> InputError:
+        return InputError(
+            f"{self.path}: cannot be read at byte {offset}: {error.strerror}",
+            code="unreadable",
+            path=self.path,
+            hint="the disk or the network share may be failing: copy the file again",
+        )
 
     def check_unchanged(self, expected: FileState | None = None) -> None:
         """Raises ``InputError`` if the file is not as ``expected`` (by default: as it was when it was opened)."""

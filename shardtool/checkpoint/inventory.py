@@ -124,8 +124,7 @@ def examine(source: Path, variant: str | None = None) -> Examination:
     Raises ``InputError`` only where there is nothing to examine: no such path, no such variant.
     """
     if source.is_dir():
-        found = examine_weights(source, choose_weights(source, variant))
-        return Examination(found.checkpoint, (*found.problems, *_config_problems(source, found.checkpoint)))
+        return examine_weights(source, choose_weights(source, variant))
     parsed = parse_name(source.name)
     if parsed is not None and parsed.is_index:
         return _examine_indexed(source.parent, WeightsFiles(parsed.name, indexes=(source.name,)))
@@ -136,7 +135,12 @@ def examine(source: Path, variant: str | None = None) -> Examination:
 
 
 def examine_weights(folder: Path, found: WeightsFiles) -> Examination:
-    """``examine`` for one of the sets of weights that ``weights_in(folder)`` gives."""
+    """``examine`` for one of the sets of weights that ``weights_in(folder)`` gives; the config is judged too."""
+    examined = _examine_set(folder, found)
+    return Examination(examined.checkpoint, (*examined.problems, *_config_problems(folder, examined.checkpoint)))
+
+
+def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
     if found.indexes:
         return _examine_indexed(folder, found)
     if found.single is not None:

@@ -1,0 +1,126 @@
+"""Read all the data of a checkpoint, on several threads, and say what is wrong with the values.
+
+numpy's loops, SHA-256 and reads all let other threads run, so threads are enough. Each has a buffer of one block;
+whatever the size of the checkpoint, that is the memory taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
+from shardtool.errors import Problem
+from shardtool.events import Advanced, Finished, Listener, Started, ignore
+from shardtool.values import Count, count_block
+
+BLOCK = 1 << 19
+"""Bytes read and judged at a time: they are still in the core's own cache when they are judged."""
+
+PIECE = 1 << 26
+"""Bytes of a tensor that one thread takes before another may go on with the same tensor."""
+
+ZERO_BLOCKS = 2
+"""Blocks of nothing but zeros from which on a tensor is worth a warning; that is 1 MiB."""
+
+
+def default_workers() -> int:
+    """As many threads as there are cores for this process, at most eight: disks are slower than that."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    tensor: StoredTensor
+    start: int
+    length: int
+    digest: str | None
+
+
+def scan(
+    checkpoint: Checkpoint,
+    *,
+    digests: Mapping[str, str] | None = None,
+    workers: int | None = None,
+    on_event: Listener = ignore,
+) -> tuple[Problem, ...]:
+    """NaN and infinite values, booleans that are none, long runs of zeros, and data that breaks its SHA-256.
+
+    ``digests`` maps tensor names to what was recorded, in hexadecimal. Raises ``InputError`` where a file cannot be
+    read or changes meanwhile.
+    """
+    on_event(Started("read", f"reading {checkpoint.name.base}", checkpoint.nbytes))
+    counts: dict[str, Count] = {}
+    broken: set[str] = set()
+    with ExitStack() as stack:
+        files = {file.path: stack.enter_context(OpenFile(file.path)) for file in checkpoint.files}
+        for weights in checkpoint.files:
+            files[weights.path].check_unchanged(weights.state)
+        with ThreadPoolExecutor(workers or default_workers()) as pool:
+            pieces = list(_pieces(checkpoint, digests or {}))
+            judged = pool.map(lambda piece: _judge(piece, files), pieces)
+            for piece, (count, intact) in zip(pieces, judged, strict=True):
+                name = piece.tensor.info.name
+                counts[name] = counts.get(name, Count()) + count
+                if not intact:
+                    broken.add(name)
+                on_event(Advanced("read", piece.length))
+        for file in files.values():
+            file.check_unchanged()
+    on_event(Finished("read"))
+    return tuple(_problems(checkpoint, counts, broken))
+
+
+def _pieces(checkpoint: Checkpoint, digests: Mapping[str, str]) -> Iterator[_Piece]:
+    """The data in portions for one thread. A tensor with a digest is one portion: it is hashed from start to end."""
+    for name, tensor in checkpoint.tensors.items():
+        digest = digests.get(name)
+        size = tensor.info.nbytes if digest is not None else PIECE
+        for start in range(0, tensor.info.nbytes, max(size, 1)):
+            yield _Piece(tensor, start, min(size, tensor.info.nbytes - start), digest)
+
+
+def _judge(piece: _Piece, files: Mapping[Path, OpenFile]) -> tuple[Count, bool]:
+    count, digest = Count(), hashlib.sha256() if piece.digest is not None else None
+    buffer = np.empty(min(BLOCK, piece.length), np.uint8)
+    file, offset = files[piece.tensor.file.path], piece.tensor.offset + piece.start
+    for done in range(0, piece.length, BLOCK):
+        block = buffer[: min(BLOCK, piece.length - done)]
+        file.read_into(offset + done, block.data)
+        count_block(block, piece.tensor.info.dtype, count)
+        if digest is not None:
+            digest.update(block.data)
+    return count, digest is None or digest.hexdigest() == piece.digest
+
+
+def _problems(checkpoint: Checkpoint, counts: Mapping[str, Count], broken: set[str]) -> Iterator[Problem]:
+    for name, tensor in checkpoint.tensors.items():
+        path, count = str(tensor.file.path), counts.get(name, Count())
+        where = f"{path}: tensor {name!r:.200}"
+        if name in broken:
+            message = f"{where}: its bytes are not those that were recorded (SHA-256)"
+            yield Problem("digest_mismatch", message, path, name, "fetch or write the file again")
+        if count.is_bad:
+            yield Problem("not_finite", f"{where}: {_described(count, tensor.info.elements)}", path, name)
+        if count.zero_blocks >= ZERO_BLOCKS:
+            zeros = count.zero_blocks * BLOCK
+            message = f"{where}: {zeros:,} of its {tensor.info.nbytes:,} bytes are blocks of zeros"
+            hint = "a download with holes looks like this; so does a layer that was never trained"
+            yield Problem("zeros", message, path, name, hint, severity="warning")
+
+
+def _described(count: Count, elements: int) -> str:
+    faults = [
+        f"{number:,} {what}"
+        for number, what in ((count.nan, "NaN"), (count.infinite, "infinite"), (count.not_bool, "neither 0 nor 1"))
+        if number
+    ]
+    return f"{' and '.join(faults)} of {elements:,} values"

@@ -1,0 +1,167 @@
+"""Is a source whole? Structure from headers and indexes, the strict fit to its configs, and the values if asked.
+
+The structure needs the standard library alone. The fit needs the model's class on the meta device, hence torch; it is
+looked at only where the structure is sound and a ``config.json`` is there. The values need numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shardtool.checkpoint.compare import Pair, compare, form, paired
+from shardtool.checkpoint.config import CONFIG_NAME
+from shardtool.checkpoint.contents import Contents, Part, survey
+from shardtool.checkpoint.digests import DIGESTS_NAME, read_digests
+from shardtool.checkpoint.inventory import Checkpoint
+from shardtool.checkpoint.reading import TensorReader
+from shardtool.errors import InputError, Problem
+from shardtool.events import Listener, ignore
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A part with all that is wrong with it; ``checked`` says what was looked at: structure, fit, values, digests."""
+
+    part: Part
+    problems: tuple[Problem, ...]
+    checked: tuple[str, ...] = ("structure",)
+
+    def after(self, what: str, problems: tuple[Problem, ...]) -> Checked:
+        """With one more thing checked, and what came of it."""
+        return replace(self, problems=_once(self.problems + problems), checked=(*self.checked, what))
+
+    @property
+    def is_sound(self) -> bool:
+        return not any(problem.severity == "error" for problem in self.problems)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What became of every part; ``problems`` concern the whole source: its ``model_index.json``, how parts fit."""
+
+    contents: Contents
+    parts: tuple[Checked, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def all_problems(self) -> tuple[Problem, ...]:
+        return self.problems + tuple(problem for part in self.parts for problem in part.problems)
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.all_problems if problem.severity == "error")
+
+
+def _once(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """Each problem once: the same fault may be met on two ways."""
+    return tuple({(problem.code, problem.message): problem for problem in problems}.values())
+
+
+def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) -> Verification:
+    """Check all that headers, indexes and configs tell: the ``variant``'s weights, or all variants for ``None``.
+
+    ``fit`` imports torch where there is a model to compare with. Raises ``InputError`` where there is nothing to check.
+    """
+    contents = survey(path, variant, every_variant=variant is None)
+    parts = tuple(Checked(part, _once(part.problems)) for part in contents.parts)
+    problems = contents.problems
+    if contents.kind == "pipeline" and not problems_stop(parts, problems):
+        problems += _partner_problems(path, variant)
+    if fit:
+        parts = tuple(_with_fit(part) for part in parts)
+    return Verification(contents, parts, _once(problems))
+
+
+def problems_stop(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> bool:
+    """Whether something is so wrong already that the parts cannot be compared with each other."""
+    return any(problem.severity == "error" for problem in problems) or not all(part.is_sound for part in parts)
+
+
+def _partner_problems(path: Path, variant: str | None) -> tuple[Problem, ...]:
+    from shardtool.fit import check_partners
+    from shardtool.parts import read_parts
+
+    try:
+        return check_partners(read_parts(path, variant=variant))
+    except InputError as error:
+        return error.problems or (error.as_problem(),)
+
+
+def _with_fit(found: Checked) -> Checked:
+    part = found.part
+    if part.checkpoint is None or not found.is_sound or not (part.path / CONFIG_NAME).is_file():
+        return found
+    from shardtool.strict import check_fit
+
+    try:
+        problems = check_fit(part.path, part.checkpoint)
+    except InputError as error:
+        problems = error.problems or (error.as_problem(),)
+    return found.after("fit", problems)
+
+
+def verify_values(found: Verification, *, workers: int | None = None, on_event: Listener = ignore) -> Verification:
+    """``found`` with the data of every sound part read: not-a-number, infinities, and digests where recorded."""
+    return replace(found, parts=tuple(_with_values(part, workers, on_event) for part in found.parts))
+
+
+def _with_values(found: Checked, workers: int | None, on_event: Listener) -> Checked:
+    checkpoint = found.part.checkpoint
+    if checkpoint is None or any(problem.code in _UNREADABLE for problem in found.problems):
+        return found
+    from shardtool.scan import scan
+
+    try:
+        digests = read_digests(checkpoint.folder, checkpoint.name)
+    except InputError as error:
+        found, digests = found.after("digests", (error.as_problem(),)), None
+    else:
+        if digests is not None:
+            found = found.after("digests", tuple(_unrecorded(checkpoint, set(digests))))
+    return found.after("values", scan(checkpoint, digests=digests, workers=workers, on_event=on_event))
+
+
+_UNREADABLE = {"truncated", "unreadable", "file_changed"}
+
+
+def _unrecorded(checkpoint: Checkpoint, recorded: set[str]) -> list[Problem]:
+    path = str(checkpoint.folder / DIGESTS_NAME)
+    names = set(checkpoint.tensors)
+    if recorded == names:
+        return []
+    message = f"{path}: records {len(recorded & names)} of the {len(names)} tensors and {len(recorded - names)} others"
+    return [Problem("digests_stale", message, path, hint="record the digests anew with `shardtool shard --digests`")]
+
+
+def verify_against(a: Contents, b: Contents, on_event: Listener = ignore) -> tuple[int, tuple[Problem, ...]]:
+    """How many tensors of two sources are the same bit for bit, and a problem for every one that is not.
+
+    Raises ``InputError`` where either cannot be read, and ``UsageError`` where they are not of one kind.
+    """
+    same, problems = 0, []
+    with TensorReader() as reader:
+        for name, one, other in paired(a, b):
+            if one is None or other is None:
+                where, path = ("in one", b.path) if one is None else ("in the other", a.path)
+                message = f"{path}: has the component {name}, which is missing {where}"
+                problems.append(Problem("against_component", message, str(path)))
+                continue
+            for pair in compare(one, other, reader, on_event):
+                if pair.kind == "same":
+                    same += 1
+                else:
+                    problems.append(_against(pair, one, other))
+    return same, tuple(problems)
+
+
+def _against(pair: Pair, a: Checkpoint, b: Checkpoint) -> Problem:
+    path = str(pair.one.file.path)
+    where = f"{path}: tensor {pair.name!r:.200}"
+    if pair.a is None or pair.b is None:
+        lacking = (b if pair.b is None else a).folder
+        return Problem("against_missing", f"{where}: is not in {lacking}", path, pair.name)
+    if pair.kind == "form":
+        message = f"{where}: is {form(pair.a)} here, {form(pair.b)} in {pair.b.file.path}"
+        return Problem("against_form", message, path, pair.name)
+    return Problem("against_values", f"{where}: holds other bytes than in {pair.b.file.path}", path, pair.name)
