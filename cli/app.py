@@ -15,11 +15,13 @@ import typer
 from shardtool import __version__
 
 from .command import register
+from .generate import generate
 from .inspect import inspect
 from .merge import merge
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import show
 from .shard import shard
+from .verify import verify
 
 app = typer.Typer(
     name="shardtool",
@@ -62,7 +64,7 @@ def root(
     }
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect)
+COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect, verify, generate)
 
 for function in COMMANDS:
     register(app, function)

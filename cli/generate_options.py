@@ -1,0 +1,144 @@
+"""The options of ``generate``. Each is ``None`` where it was not typed: its default stands in the core, beside the
+field of the same name, and the environment and a config file come before it (see ``shardtool.images.layers``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+Text: TypeAlias = str | None
+Number: TypeAlias = int | None
+Real: TypeAlias = float | None
+Flag: TypeAlias = bool | None
+Texts: TypeAlias = list[str] | None
+File: TypeAlias = Path | None
+
+
+def _option(panel: str, *names: str, metavar: str | None = None, help: str, **more: Any) -> Any:  # noqa: A002
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+PromptArg: TypeAlias = Annotated[
+    Texts,
+    typer.Argument(metavar="PROMPT...", help="What to draw; several are several pictures. - reads standard input."),
+]
+PromptOpt: TypeAlias = Annotated[Texts, typer.Option("--prompt", "-p", hidden=True)]
+PromptsFileOpt: TypeAlias = Annotated[
+    Text,
+    _option(
+        "Asking",
+        "--prompts-file",
+        metavar="FILE",
+        help="One prompt a line, with --n --w --h --s --d --l; or JSON Lines.",
+    ),
+]
+Prompt2Opt: TypeAlias = Annotated[
+    Text, _option("Asking", "--prompt-2", metavar="TEXT", help="For the second text encoder [the prompt].")
+]
+NegativeOpt: TypeAlias = Annotated[
+    Text, _option("Asking", "--negative-prompt", "-n", metavar="TEXT", help="What not to draw.")
+]
+Negative2Opt: TypeAlias = Annotated[
+    Text, _option("Asking", "--negative-prompt-2", metavar="TEXT", help="For the second text encoder.")
+]
+SeedOpt: TypeAlias = Annotated[
+    Texts, _option("Asking", "--seed", "-s", metavar="LIST", help="7, 1-4, or 1-4,9 [a random one, reported].")
+]
+CountOpt: TypeAlias = Annotated[
+    Number, _option("Asking", "--count", "-c", metavar="N", help="Images from each seed: s, s+1, … [1].")
+]
+StepsOpt: TypeAlias = Annotated[
+    Number, _option("Asking", "--steps", "--num-inference-steps", metavar="N", help="Denoising steps [30].")
+]
+GuidanceOpt: TypeAlias = Annotated[
+    Real,
+    _option(
+        "Asking",
+        "--guidance",
+        "-g",
+        "--guidance-scale",
+        "--cfg-scale",
+        metavar="X",
+        help="How closely to follow [5.0].",
+    ),
+]
+SchedulerOpt: TypeAlias = Annotated[
+    Text, _option("Asking", "--scheduler", metavar="NAME", help="euler, dpmpp-2m-karras, … [the model's own].")
+]
+ListSchedulersOpt: TypeAlias = Annotated[
+    bool, _option("Asking", "--list-schedulers", help="Show the names of schedulers, and do nothing else.")
+]
+WidthOpt: TypeAlias = Annotated[Number, _option("Asking", "--width", "-W", metavar="PX", help="[the model's own]")]
+HeightOpt: TypeAlias = Annotated[Number, _option("Asking", "--height", "-H", metavar="PX", help="[the model's own]")]
+SizeOpt: TypeAlias = Annotated[Text, _option("Asking", "--size", metavar="WxH", help="Width and height in one.")]
+ImageOpt: TypeAlias = Annotated[File, _option("Asking", "--image", "-i", metavar="FILE", help="Start from this image.")]
+StrengthOpt: TypeAlias = Annotated[
+    Real, _option("Asking", "--strength", metavar="X", help="How much of the image is redrawn, 0 to 1 [0.6].")
+]
+MaskOpt: TypeAlias = Annotated[
+    File, _option("Asking", "--mask", metavar="FILE", help="Redraw the image only where this is white.")
+]
+
+ModelOpt: TypeAlias = Annotated[
+    Text,
+    _option("Model", "--model", "-m", metavar="SOURCE", help="The pipeline [the embedded demo, or the UNet's own]."),
+]
+UnetOpt: TypeAlias = Annotated[
+    Text, _option("Model", "--unet", metavar="SOURCE", help="This UNet in the pipeline, sharded or not.")
+]
+VaeOpt: TypeAlias = Annotated[Text, _option("Model", "--vae", metavar="SOURCE", help="This VAE in the pipeline.")]
+VariantOpt: TypeAlias = Annotated[
+    Text, _option("Model", "--variant", metavar="NAME", help="Which weights: fp16, for files named *.fp16.*.")
+]
+RevisionOpt: TypeAlias = Annotated[
+    Text, _option("Model", "--revision", metavar="REV", help="Branch, tag or commit of --model.")
+]
+OfflineOpt: TypeAlias = Annotated[
+    Flag, _option("Model", "--offline", help="Use the Hub's cache only, never the network.")
+]
+
+OutputOpt: TypeAlias = Annotated[
+    Text,
+    _option(
+        "Getting",
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="A file, a folder/, a template such as out/{prompt}-{seed}.png, or - [{prompt}-{seed}.png].",
+    ),
+]
+FormatOpt: TypeAlias = Annotated[Text, _option("Getting", "--format", metavar="png|jpg|webp", help="[png]")]
+OverwriteOpt: TypeAlias = Annotated[
+    Flag, _option("Getting", "--overwrite", "-f", help="Replace images that are there.")
+]
+MetadataOpt: TypeAlias = Annotated[
+    Text,
+    _option(
+        "Getting", "--metadata", metavar="full|public|none", help="What the files say of how they were made [full]."
+    ),
+]
+
+DeviceOpt: TypeAlias = Annotated[
+    Text, _option("Running", "--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N, mps, xpu [auto].")
+]
+DtypeOpt: TypeAlias = Annotated[
+    Text, _option("Running", "--dtype", metavar="DTYPE", help="auto, fp32, fp16, bf16 [auto].")
+]
+OffloadOpt: TypeAlias = Annotated[
+    Text, _option("Running", "--offload", metavar="MODE", help="auto, none, model, group, sequential [auto].")
+]
+ForceOpt: TypeAlias = Annotated[
+    Flag, _option("Running", "--force", help="Try although it does not fit into memory by the numbers.")
+]
+KeepGoingOpt: TypeAlias = Annotated[
+    Flag, _option("Running", "--keep-going", help="Go on after an image that fails; exit 5 at the end.")
+]
+ConfigOpt: TypeAlias = Annotated[
+    File, _option("Running", "--config", metavar="FILE", help="Options from the table [generate] of a TOML file.")
+]
+DryRunOpt: TypeAlias = Annotated[
+    bool, _option("Running", "--dry-run", help="Show what would be made and with what; load no weights.")
+]

@@ -1,0 +1,166 @@
+"""Everything a run of ``generate`` is asked, in groups that mean something, and the plan that comes of it.
+
+Planning reads configs, tokenizers and prompts files; it loads no weights and no torch, so ``--dry-run`` ends here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Literal
+
+from shardtool.errors import UsageError
+from shardtool.events import Listener, ignore
+from shardtool.images.jobs import Seeding, plan_jobs
+from shardtool.images.layers import Layers
+from shardtool.images.outputs import Target, refuse_existing
+from shardtool.images.prompts import Asked, read_prompts
+from shardtool.images.record import Level
+from shardtool.images.resolve import ModelChoice, ResolvedModel, resolve_model
+from shardtool.images.seeds import draw_seed
+from shardtool.images.settings import Job, Settings
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and how it runs."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    offload: str = "auto"
+    force: bool = False
+    vae_tiling: bool = False
+    vae_slicing: bool = False
+    compile: bool = False
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What comes with the images: metadata, and files beside them."""
+
+    metadata: Level = "full"
+    sidecar: bool = False
+    grid: bool = False
+    gallery: bool = False
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """What to do when not all is well, or when the run is stopped."""
+
+    on_long_prompt: Literal["warn", "error", "chunk"] = "warn"
+    keep_going: bool = False
+    keep_latents: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """A whole run as asked for. ``default_model`` stands in for ``--model`` where neither it nor a UNet is named."""
+
+    asked: tuple[Asked, ...]
+    settings: Settings
+    seeding: Seeding
+    target: Target
+    choice: ModelChoice
+    machine: Machine
+    delivery: Delivery
+    conduct: Conduct
+    default_model: str | None = None
+
+    @classmethod
+    def read(cls, layers: Layers, read_stdin: Callable[[], bytes]) -> Request:
+        """From options. Raises ``UsageError`` or ``InputError`` for a value that makes no sense."""
+        settings = _sized(layers.fill(Settings), layers.fill(_Size).size)
+        model = ModelChoice.model
+        choice = layers.fill(ModelChoice)
+        default = None
+        if layers.flags.get("model") is None and "model" not in layers.record:
+            default, choice = choice.model, replace(choice, model=model)
+        asked = _asked(layers.fill(_Prompts), layers.record, read_stdin)
+        return cls(
+            asked,
+            settings,
+            layers.fill(Seeding),
+            layers.fill(Target),
+            choice,
+            layers.fill(Machine),
+            layers.fill(Delivery),
+            layers.fill(Conduct),
+            default,
+        )
+
+
+@dataclass(frozen=True)
+class _Size:
+    size: str | None = None
+
+
+@dataclass(frozen=True)
+class _Prompts:
+    prompts: tuple[str, ...] = ()
+    prompts_file: str | None = None
+
+
+_GROUPS = (Settings, _Size, _Prompts, Seeding, Target, ModelChoice, Machine, Delivery, Conduct)
+
+
+def option_names() -> set[str]:
+    """The options that a config file and the environment may set."""
+    return {option.name for group in _GROUPS for option in fields(group)} - {"prompt"}
+
+
+def _sized(settings: Settings, size: str | None) -> Settings:
+    if size is None:
+        return settings
+    if settings.width is not None or settings.height is not None:
+        raise UsageError("--size contradicts --width and --height", code="contradiction")
+    width, _, height = size.lower().replace("×", "x").partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise UsageError(f'--size "{size}" is no size', code="size_invalid", hint="write 1024x768, width first")
+    return replace(settings, width=int(width), height=int(height))
+
+
+def _asked(prompts: _Prompts, record: object, read_stdin: Callable[[], bytes]) -> tuple[Asked, ...]:
+    found: list[Asked] = []
+    for text in prompts.prompts:
+        found.extend(read_prompts("-", read_stdin) if text == "-" else [Asked(text)])
+    if prompts.prompts_file is not None:
+        found.extend(read_prompts(prompts.prompts_file, read_stdin))
+    if not found and isinstance(record, dict) and "prompt" in record:
+        found.append(Asked(str(record["prompt"])))
+    if not found:
+        raise UsageError(
+            "no prompt", code="prompt_missing", hint='write one: shardtool generate "a dog", or use --prompts-file FILE'
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be made, and with what."""
+
+    request: Request
+    model: ResolvedModel
+    jobs: tuple[Job, ...]
+
+
+def plan_run(
+    request: Request,
+    *,
+    now: datetime,
+    draw: Callable[[], int] = draw_seed,
+    on_event: Listener = ignore,
+) -> Plan:
+    """Resolve the model and plan every picture. Raises ``RefusedError`` where an image would be overwritten."""
+    model = resolve_model(request.choice, request.default_model, on_event=on_event)
+    jobs = plan_jobs(
+        request.asked, request.settings, request.seeding, request.target, model.facts, model.name, now=now, draw=draw
+    )
+    if not (request.target.overwrite or request.target.skip_existing):
+        refuse_existing([job.path for job in jobs if job.path is not None])
+    return Plan(request, model, jobs)
+
+
+def steps_of(jobs: Sequence[Job]) -> int:
+    return sum(job.settings.steps_run for job in jobs)
