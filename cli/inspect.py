@@ -1,32 +1,47 @@
-"""``shardtool inspect``: what is in a checkpoint, a component or a pipeline."""
+"""``shardtool inspect``: what is in a checkpoint, a component, a pipeline or an image."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shardtool.checkpoint.contents import Contents, survey
+from shardtool.checkpoint.foreign import is_image
 from shardtool.errors import InputError
-from shardtool.source import look_into, parse_source
+from shardtool.events import Listener
+from shardtool.source import HubSource, LocalSource, look_into, parse_source
 
-from .completion import complete_source
-from .inspect_data import contents_data
+from .inspect_data import Shown, SortKey, contents_data
+from .inspect_image import Image, read_image
+from .inspect_side import side_by_side
 from .inspect_view import contents_view
 from .options import SOURCE_FORMS, OfflineOpt, RevisionOpt, SubfolderOpt, VariantOpt
 from .output import Output
 from .progress import progress
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 def inspect(
     out: Output,
     sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE...", help=f"What to look into: {SOURCE_FORMS}.", autocompletion=complete_source),
+        list[str], typer.Argument(metavar="SOURCE...", help=f"What to look into: {SOURCE_FORMS}; or an image.")
     ],
     *,
     depth: Annotated[int, typer.Option("--depth", min=0, help="Levels of the module tree; 0 leaves it out.")] = 2,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
+    name_filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", metavar="GLOB", help="List the tensors of such a name, as in '*.attn1.*'; repeatable."
+        ),
+    ] = None,
+    sort: Annotated[SortKey, typer.Option("--sort", help="How the tensors are listed.")] = SortKey.NAME,
+    metadata: Annotated[bool, typer.Option("--metadata", help="Show the metadata of the files and the index.")] = False,
     variant: VariantOpt = None,
     revision: RevisionOpt = None,
     subfolder: SubfolderOpt = None,
@@ -34,29 +49,54 @@ def inspect(
 ) -> None:
     """Show what is in a checkpoint: class, parameters, dtypes, shards, modules, memory.
 
-    Only headers are read, never a weight; those of a source on the Hub by range requests.
+    Only headers are read, never a weight; those of a source on the Hub by range requests. Several sources stand side
+    by side. Of an image, the settings that it was generated with are shown.
 
     \b
     Examples:
       shardtool inspect demo
       shardtool inspect unet --depth 4
-      shardtool inspect model.safetensors
+      shardtool inspect unet --filter '*.attn1.to_q.*' --sort size
+      shardtool inspect sdxl --variant fp16
+      shardtool inspect a.safetensors b.safetensors
       shardtool inspect ORG/NAME:unet --json
+      shardtool inspect dog.png
     """
-    found = []
+    shown = Shown(depth, tensors or bool(name_filter), tuple(name_filter or ()), sort, metadata)
+    found: list[tuple[str, Contents | Image]] = []
     with progress(out) as on_event:
         for text in sources:
-            source = parse_source(text, revision=revision, subfolder=subfolder)
-            look = partial(survey, variant=variant)
-            found.append((text, look_into(source, look, variant=variant, offline=offline, on_event=on_event)))
-    error = _damage([contents for _, contents in found])
-    data = {"sources": [contents_data(text, contents, depth) for text, contents in found]}
-    views = [view for text, contents in found for view in contents_view(text, contents, depth)]
-    out.result(data, *views, error=error)
+            named = parse_source(text, revision=revision, subfolder=subfolder)
+            found.append((text, _look(named, variant, offline=offline, on_event=on_event)))
+    error = _damage(found)
+    data = [item.data(text) if isinstance(item, Image) else contents_data(text, item, shown) for text, item in found]
+    out.result({"sources": data}, *_views(found, shown), error=error)
     if error:
         raise typer.Exit(error.exit_code)
 
 
-def _damage(found: list[Contents]) -> InputError | None:
-    errors = [problem for contents in found for problem in contents.all_problems if problem.severity == "error"]
+def _look(
+    named: LocalSource | HubSource, variant: str | None, *, offline: bool, on_event: Listener
+) -> Contents | Image:
+    if isinstance(named, LocalSource) and is_image(named.path):
+        return read_image(named.path)
+    return look_into(named, partial(survey, variant=variant), variant=variant, offline=offline, on_event=on_event)
+
+
+def _views(found: list[tuple[str, Contents | Image]], shown: Shown) -> Iterator[RenderableType]:
+    """Images one after the other; one source in full, several side by side."""
+    contents = [(text, item) for text, item in found if isinstance(item, Contents)]
+    for text, item in found:
+        if isinstance(item, Image):
+            yield from item.view(text)
+    if len(contents) > 1:
+        yield side_by_side(contents)
+    if len(contents) == 1 or shown.lists:
+        for text, item in contents:
+            yield from contents_view(text, item, shown)
+
+
+def _damage(found: list[tuple[str, Contents | Image]]) -> InputError | None:
+    contents = [item for _, item in found if isinstance(item, Contents)]
+    errors = [problem for item in contents for problem in item.all_problems if problem.severity == "error"]
     return InputError.of_all(errors) if errors else None

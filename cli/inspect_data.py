@@ -2,15 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Any
 
 from shardtool.checkpoint.contents import Contents, Part
+from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
 from shardtool.checkpoint.summary import summarise
-from shardtool.checkpoint.tree import module_tree, rows
+from shardtool.checkpoint.tree import module_tree, natural_key, rows
 
 
-def contents_data(text: str, contents: Contents, depth: int) -> dict[str, Any]:
+class SortKey(StrEnum):
+    """How a list of tensors is sorted."""
+
+    NAME = "name"
+    SIZE = "size"
+    SHARD = "shard"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What of a source is shown. ``filters`` are globs of tensor names; none means all."""
+
+    depth: int
+    tensors: bool = False
+    filters: tuple[str, ...] = ()
+    sort: SortKey = SortKey.NAME
+    metadata: bool = False
+
+    @property
+    def lists(self) -> bool:
+        """Whether something is asked for that cannot stand side by side."""
+        return self.tensors or self.metadata
+
+
+def listed_tensors(checkpoint: Checkpoint, shown: Shown) -> Sequence[StoredTensor]:
+    """The tensors that are asked for, sorted; ``shard`` is file by file in the order of the data."""
+    chosen = [
+        stored
+        for name, stored in checkpoint.tensors.items()
+        if not shown.filters or any(fnmatchcase(name, pattern) for pattern in shown.filters)
+    ]
+    if shown.sort is SortKey.NAME:
+        return sorted(chosen, key=lambda stored: natural_key(stored.info.name))
+    if shown.sort is SortKey.SIZE:
+        return sorted(chosen, key=lambda stored: -stored.info.nbytes)
+    return chosen
+
+
+def contents_data(text: str, contents: Contents, shown: Shown) -> dict[str, Any]:
     """One source. A pipeline has ``components``; a component or a file has its figures at the top level."""
     data: dict[str, Any] = {
         "source": text,
@@ -20,21 +62,21 @@ def contents_data(text: str, contents: Contents, depth: int) -> dict[str, Any]:
         "problems": [problem.as_json() for problem in contents.all_problems],
     }
     if contents.kind != "pipeline":
-        return data | _figures(contents.parts[0], depth)
+        return data | _figures(contents.parts[0], shown)
     checkpoints = [part.checkpoint for part in contents.parts if part.checkpoint]
     return data | {
         "parameters": sum(checkpoint.parameters for checkpoint in checkpoints),
         "bytes": sum(checkpoint.nbytes for checkpoint in checkpoints),
-        "components": [_component(part, depth) for part in contents.parts],
+        "components": [_component(part, shown) for part in contents.parts],
     }
 
 
-def _component(part: Part, depth: int) -> dict[str, Any]:
+def _component(part: Part, shown: Shown) -> dict[str, Any]:
     named = {"name": part.name, "class": part.class_name, "library": part.library}
-    return named | (_figures(part, depth) if part.checkpoint or part.resolution else {})
+    return named | (_figures(part, shown) if part.checkpoint or part.resolution else {})
 
 
-def _figures(part: Part, depth: int) -> dict[str, Any]:
+def _figures(part: Part, shown: Shown) -> dict[str, Any]:
     loads = asdict(part.resolution) if part.resolution else None
     if part.checkpoint is None:
         return {"loads": loads}
@@ -42,6 +84,7 @@ def _figures(part: Part, depth: int) -> dict[str, Any]:
     return {
         "variant": summary.variant,
         "index": summary.index,
+        "index_metadata": dict(part.checkpoint.index.metadata) if part.checkpoint.index else None,
         "tensors": summary.tensors,
         "parameters": summary.parameters,
         "bytes": summary.nbytes,
@@ -59,13 +102,27 @@ def _figures(part: Part, depth: int) -> dict[str, Any]:
         ],
         "metadata": dict(summary.metadata),
         "loads": loads,
-        "modules": _modules(part, depth) if depth else [],
+        "modules": _modules(part.checkpoint, shown.depth) if shown.depth else [],
+        "tensor_list": _tensors(part.checkpoint, shown) if shown.tensors else None,
     }
 
 
-def _modules(part: Part, depth: int) -> list[dict[str, Any]]:
-    assert part.checkpoint is not None  # noqa: S101 (the caller looked)
-    root = module_tree((stored.info for stored in part.checkpoint.tensors.values()), depth)
+def _tensors(checkpoint: Checkpoint, shown: Shown) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": stored.info.name,
+            "dtype": stored.info.dtype,
+            "shape": list(stored.info.shape),
+            "bytes": stored.info.nbytes,
+            "file": stored.file.path.name,
+            "offset": stored.offset,
+        }
+        for stored in listed_tensors(checkpoint, shown)
+    ]
+
+
+def _modules(checkpoint: Checkpoint, depth: int) -> list[dict[str, Any]]:
+    root = module_tree((stored.info for stored in checkpoint.tensors.values()), depth)
     path: list[str] = []
     found = []
     for level, _, module in rows(root):

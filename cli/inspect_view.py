@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shardtool.checkpoint.contents import Contents, Part
+from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.summary import MEMORY_DTYPES, Summary, summarise
 from shardtool.checkpoint.tree import Module, module_tree, rows
 from shardtool.sizes import format_count, format_size
 
+from .inspect_data import Shown
+from .inspect_lists import metadata_table, short_name, tensor_table, variants_view
 from .output import show, table
 
 if TYPE_CHECKING:
@@ -21,13 +24,31 @@ BAR = 10
 """Columns of the bar that shows how full a shard is."""
 
 
-def contents_view(text: str, contents: Contents, depth: int) -> Iterator[RenderableType]:
+def contents_view(text: str, contents: Contents, shown: Shown) -> Iterator[RenderableType]:
     """What is printed for one source."""
     if contents.kind == "pipeline":
-        yield _heading(contents.class_name or "pipeline", text, _totals(contents))
-        yield from ("", _components(contents))
-        yield from ("", _memory([summarise(part.checkpoint) for part in contents.parts if part.checkpoint]))
-        return
+        yield from _pipeline(text, contents)
+    else:
+        yield from _checkpoint(text, contents, shown)
+    for part in contents.parts:
+        if part.checkpoint is None:
+            continue
+        if shown.tensors:
+            yield from _titled(part, contents, "tensors")
+            yield tensor_table(part.checkpoint, shown)
+        if shown.metadata:
+            yield from _titled(part, contents, "metadata")
+            yield metadata_table(part.checkpoint)
+
+
+def _pipeline(text: str, contents: Contents) -> Iterator[RenderableType]:
+    yield _heading(contents.class_name or "pipeline", text, _totals(contents))
+    yield from ("", _components(contents))
+    yield from ("", _memory([summarise(part.checkpoint) for part in contents.parts if part.checkpoint]))
+    yield from variants_view(contents)
+
+
+def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[RenderableType]:
     part = contents.parts[0]
     if part.checkpoint is None:
         yield _heading(contents.class_name or contents.kind, text, "damaged")
@@ -36,9 +57,15 @@ def contents_view(text: str, contents: Contents, depth: int) -> Iterator[Rendera
     yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary))
     if len(summary.files) > 1:
         yield from ("", _files(summary))
-    if depth:
-        yield from ("", _tree(part, depth))
+    if shown.depth and not shown.tensors:
+        yield from ("", _tree(part.checkpoint, shown.depth))
     yield from ("", _memory([summary]))
+    yield from variants_view(contents)
+
+
+def _titled(part: Part, contents: Contents, what: str) -> list[str]:
+    """The lines above a list; a pipeline has several."""
+    return ["", f"{what} of {show(part.name)}"] if contents.kind == "pipeline" else [""]
 
 
 def _heading(title: str, source: str, figures: str) -> Text:
@@ -59,24 +86,28 @@ def _totals(contents: Contents) -> str:
 
 
 def _figures(summary: Summary) -> str:
-    count = len(summary.files)
-    files = "1 file" if count == 1 else f"{count} shards"
     parts = [
         f"{format_count(summary.parameters)} parameters",
         f"{format_count(summary.tensors)} tensors",
         format_size(summary.nbytes),
-        _dtypes(summary),
-        files,
+        dtype_shares(summary),
+        file_count(summary),
     ]
     return " · ".join(parts + ([f"variant {show(summary.variant)}"] if summary.variant else []))
 
 
-def _dtypes(summary: Summary) -> str:
+def dtype_shares(summary: Summary) -> str:
     """``F16``, or ``F16 99 %, F32 1 %`` by bytes."""
     if len(summary.dtypes) < 2:
         return next(iter(summary.dtypes), "no data")
     whole = max(summary.nbytes, 1)
     return ", ".join(f"{dtype} {_percent(size / whole)}" for dtype, size in summary.dtypes.items())
+
+
+def file_count(summary: Summary) -> str:
+    """``1 file`` or ``6 shards``."""
+    count = len(summary.files)
+    return "1 file" if count == 1 and summary.index is None else f"{count} shard{'s' if count > 1 else ''}"
 
 
 def _percent(part: float) -> str:
@@ -89,7 +120,7 @@ def _files(summary: Summary) -> Table:
         full = round(file.fill * BAR)
         bar = "█" * full + "░" * (BAR - full)
         made.add_row(
-            show(_short(file.name, summary)),
+            show(short_name(file.name, summary.stem)),
             f"{file.tensors:,}",
             format_size(file.nbytes),
             f"{bar} {_percent(file.fill):>5}",
@@ -97,17 +128,10 @@ def _files(summary: Summary) -> Table:
     return made
 
 
-def _short(filename: str, summary: Summary) -> str:
-    """The name of a shard without what all the shards of a regular split share."""
-    bare = filename.removeprefix(f"{summary.stem}-").removesuffix(".safetensors")
-    return f"…{bare}" if filename == f"{summary.stem}-{bare}.safetensors" else filename
-
-
-def _tree(part: Part, depth: int) -> Table:
+def _tree(checkpoint: Checkpoint, depth: int) -> Table:
     from rich.text import Text
 
-    assert part.checkpoint is not None  # noqa: S101 (the caller looked)
-    root = module_tree((stored.info for stored in part.checkpoint.tensors.values()), depth)
+    root = module_tree((stored.info for stored in checkpoint.tensors.values()), depth)
     made = table("module", "parameters", "", "size", "dtype", right=("parameters", "", "size"))
     open_levels: list[bool] = []
     for level, last, module in rows(root):
@@ -151,8 +175,6 @@ def _components(contents: Contents) -> Table:
             made.add_row(name, class_name, "damaged" if part.errors else "–", "", "", "")
             continue
         summary = summarise(part.checkpoint)
-        count = len(summary.files)
-        files = "1 file" if count == 1 else f"{count} shards"
         figures = (format_count(summary.parameters), format_size(summary.nbytes), " ".join(summary.dtypes))
-        made.add_row(name, class_name, files, *figures)
+        made.add_row(name, class_name, file_count(summary), *figures)
     return made

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from shardtool.checkpoint.files import OpenFile
 from shardtool.errors import Problem
 
 SNIFF = 64
@@ -56,3 +59,15 @@ def recognise(start: bytes, path: str) -> Problem | None:
             hint="fetch the file again",
         )
     return None
+
+
+_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+
+
+def is_image(path: Path) -> bool:
+    """Whether ``path`` is a file that begins as PNG, JPEG or WebP pictures do."""
+    if not path.is_file():
+        return False
+    with OpenFile(path) as file:
+        start = file.read_at(0, min(file.size, SNIFF))
+    return start.startswith(_IMAGES) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP")
