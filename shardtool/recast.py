@@ -1,0 +1,176 @@
+"""Read a checkpoint into new memory in another dtype, in threads, while the caller does something else.
+
+Only torch is needed, so it can run while diffusers is being imported. Each thread reads a piece of a file into a small
+buffer of its own and casts it from there into its place: a page of the source is in memory once, in the kernel's cache,
+and the process's own memory is the result plus the buffers. The result lies in one block of huge pages, because most of
+the time of a cast goes into the page faults of new memory (512 of them with small pages for each one with large).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
+
+TORCH_STORED: Mapping[str, torch.dtype] = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+"""The floating-point dtypes of a header that can be cast."""
+
+PIECE = 4 * 2**20
+"""Bytes that a thread reads at once."""
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """``count`` elements of a stored tensor, from ``first``, to be written into ``target``."""
+
+    stored: StoredTensor
+    file: OpenFile
+    target: torch.Tensor
+    first: int
+    count: int
+
+
+class Recast:
+    """A cast under way. It starts when it is made; when ``progress`` has run out, ``tensors`` holds the result.
+
+    ``tensors`` is stored name → tensor, for the floating-point tensors; integers are not in it.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, *, threads: int | None = None) -> None:
+        self.dtype = dtype
+        self._checkpoint = checkpoint
+        self._files = {file.path: OpenFile(file.path) for file in checkpoint.files}
+        floats = {name: stored for name, stored in checkpoint.tensors.items() if stored.info.dtype in TORCH_STORED}
+        self.tensors = _allocate(floats, dtype)
+        self._pieces: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+        self._count = 0
+        for piece in self._cut(floats):
+            self._pieces.put(piece)
+            self._count += 1
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"shardtool-cast-{number}", daemon=True)
+            for number in range(threads or min(4, os.cpu_count() or 1))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _cut(self, floats: Mapping[str, StoredTensor]) -> Iterator[_Piece]:
+        for name, stored in floats.items():
+            step = PIECE // TORCH_STORED[stored.info.dtype].itemsize
+            flat, file = self.tensors[name].view(-1), self._files[stored.file.path]
+            for first in range(0, stored.info.elements, step):
+                count = min(step, stored.info.elements - first)
+                yield _Piece(stored, file, flat[first : first + count], first, count)
+
+    def _work(self) -> None:
+        torch.set_num_threads(1)  # this thread's own setting: the threads here are the parallelism
+        buffer = bytearray(PIECE)
+        scratch = torch.empty(PIECE // 2 if self.dtype.itemsize == 2 else 0, dtype=torch.float32)
+        try:
+            while not self._stop.is_set():
+                piece = self._pieces.get_nowait()
+                _cast(piece, buffer, scratch)
+                self._done.put(piece.count * TORCH_STORED[piece.stored.info.dtype].itemsize)
+        except queue.Empty:
+            pass
+        except BaseException as error:  # noqa: BLE001 (handed to the thread that waits, which raises it)
+            self._done.put(error)
+
+    def progress(self) -> Iterator[int]:
+        """Bytes of the source as they are done, until all are. Raises what went wrong in a thread."""
+        try:
+            while self._count:
+                done = self._done.get()
+                if isinstance(done, BaseException):
+                    raise done
+                self._count -= 1
+                yield done
+            for file in self._checkpoint.files:
+                self._files[file.path].check_unchanged(file.state)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop the threads and close the files; also for a cast that is not wanted any more."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+def _cast(piece: _Piece, buffer: bytearray, scratch: torch.Tensor) -> None:
+    kind = TORCH_STORED[piece.stored.info.dtype]
+    _fill(
+        memoryview(buffer)[: piece.count * kind.itemsize],
+        piece.file,
+        piece.stored.offset + piece.first * kind.itemsize,
+    )
+    source = torch.frombuffer(buffer, dtype=kind, count=piece.count)
+    if kind.itemsize == piece.target.dtype.itemsize == 2 and kind != piece.target.dtype:
+        # fp16 to bf16 and back is five times slower in one step than through fp32, and rounds the same.
+        source = scratch[: piece.count].copy_(source)
+    piece.target.copy_(source)
+
+
+def _fill(target: memoryview, file: OpenFile, offset: int) -> None:
+    """Read into ``target`` by position, without a copy on the way. Raises ``InputError`` where the file is shorter."""
+    while target:
+        if hasattr(os, "preadv"):
+            done = os.preadv(file.fd, [target], offset)
+        else:
+            data = file.read_at(offset, len(target))
+            done = len(data)
+            target[:done] = data
+        if not done:
+            raise file.changed(f"ends at byte {offset}, where more was promised")
+        target = target[done:]
+        offset += done
+
+
+def _allocate(floats: Mapping[str, StoredTensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """A tensor for each, in one block of new memory."""
+    places: dict[str, int] = {}
+    size = 0
+    for name, stored in floats.items():
+        places[name] = size
+        size += -(-stored.info.elements * dtype.itemsize // _ALIGN) * _ALIGN
+    block = _new_memory(max(size, _ALIGN))
+    return {
+        name: torch.frombuffer(block, dtype=dtype, count=stored.info.elements, offset=places[name]).view(
+            stored.info.shape
+        )
+        if stored.info.elements
+        else torch.empty(stored.info.shape, dtype=dtype)
+        for name, stored in floats.items()
+    }
+
+
+def _new_memory(size: int) -> mmap.mmap:
+    """Private memory of the process, in huge pages where the system has them."""
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(-1, size)
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return block
