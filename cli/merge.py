@@ -1,9 +1,11 @@
-"""``shardtool merge``."""
+"""``shardtool merge``: shards back into one file."""
 
 from __future__ import annotations
 
-from shardtool.checkpoint.merge import plan_merge
-from shardtool.checkpoint.write import write_job
+from shardtool.checkpoint.plan import WHOLE
+from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
+from shardtool.checkpoint.shard import Shape, plan_job
+from shardtool.checkpoint.write import Manner
 from shardtool.source import local_path, parse_source
 
 from .options import (
@@ -18,7 +20,17 @@ from .options import (
 )
 from .output import Output
 from .progress import progress
-from .writing import ComponentsOpt, NoFsyncOpt, job_data, job_table, target_for
+from .writing import (
+    AllowPickleOpt,
+    ComponentsOpt,
+    DigestsOpt,
+    NoFsyncOpt,
+    VerifyOpt,
+    carry_out,
+    job_table,
+    pickle_reader,
+    target_for,
+)
 
 
 def merge(
@@ -31,11 +43,17 @@ def merge(
     revision: RevisionOpt = None,
     subfolder: SubfolderOpt = None,
     offline: OfflineOpt = False,
+    allow_pickle: AllowPickleOpt = False,
+    digests: DigestsOpt = False,
+    verify: VerifyOpt = False,
     no_fsync: NoFsyncOpt = False,
     dry_run: DryRunOpt = False,
     overwrite: OverwriteOpt = False,
 ) -> None:
     """Write shards back into one file for each checkpoint.
+
+    What shardtool sharded comes back byte for byte. The tensors keep their diffusers or transformers names. If the
+    output ends in .safetensors, it is the one file; otherwise a folder.
 
     \b
     Examples:
@@ -43,16 +61,18 @@ def merge(
       shardtool merge build/demo-sharded -o build/demo-merged
     """
     target = target_for(output, source, "merged")
+    pickles = pickle_reader() if allow_pickle else None
     with progress(out) as on_event:
         path = local_path(
             parse_source(source, revision=revision, subfolder=subfolder),
-            variant=variant,
+            variant=None if variant == DEFAULT_VARIANT else variant,
             components=component,
             offline=offline,
             on_event=on_event,
         )
-        job = plan_merge(path, variant=variant, components=component or ())
-        written = (
-            None if dry_run else write_job(job, target, overwrite=overwrite, durable=not no_fsync, on_event=on_event)
-        )
-    out.result(job_data(job, target, written), job_table(job))
+        job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), Shape(WHOLE))
+        manner = Manner(overwrite, not no_fsync, digests, verify)
+        data = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
+    for note in pickles.notes if pickles else ():
+        out.note(note)
+    out.result(data, job_table(job))

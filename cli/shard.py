@@ -1,15 +1,19 @@
-"""``shardtool shard``."""
+"""``shardtool shard``: the same tensors in files no larger than asked."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shardtool.checkpoint.cast import DTYPES, Cast
 from shardtool.checkpoint.plan import DEFAULT_LIMIT, Split
-from shardtool.checkpoint.shard import plan_shards
-from shardtool.checkpoint.write import write_job
-from shardtool.sizes import parse_size
+from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
+from shardtool.checkpoint.shard import Shape, plan_job
+from shardtool.checkpoint.write import Manner
+from shardtool.errors import UsageError
+from shardtool.sizes import format_size, parse_size
 from shardtool.source import local_path, parse_source
 
 from .options import (
@@ -24,7 +28,28 @@ from .options import (
 )
 from .output import Output
 from .progress import progress
-from .writing import ComponentsOpt, NoFsyncOpt, job_data, job_table, target_for
+from .writing import (
+    AllowPickleOpt,
+    ComponentsOpt,
+    DigestsOpt,
+    NoFsyncOpt,
+    VerifyOpt,
+    carry_out,
+    job_table,
+    pickle_reader,
+    target_for,
+)
+
+if TYPE_CHECKING:
+    from shardtool.casting import Casting
+
+
+class CastTo(StrEnum):
+    """What ``--dtype`` takes."""
+
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP32 = "fp32"
 
 
 def shard(
@@ -34,37 +59,95 @@ def shard(
     output: OutputOpt = None,
     max_size: Annotated[
         str | None,
-        typer.Option("--max-size", metavar="SIZE", help="Bytes a file may have, header included: 2GB, 2GiB.  [5GB]"),
+        typer.Option("--max-size", metavar="SIZE", help="What a file may have, header included: 2GB, 2GiB. [5GB]"),
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", metavar="N", min=1, help="This many files of nearly equal size instead.")
+    ] = None,
+    balance: Annotated[bool, typer.Option("--balance", help="No small last file: make all nearly equal.")] = False,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="OTHER", help="Divide it as OTHER is, so that equal shards are equal files."),
     ] = None,
     component: ComponentsOpt = None,
     variant: VariantOpt = None,
+    dtype: Annotated[
+        CastTo | None, typer.Option("--dtype", help="Cast floating-point tensors; --variant then names the result.")
+    ] = None,
     revision: RevisionOpt = None,
     subfolder: SubfolderOpt = None,
     offline: OfflineOpt = False,
+    allow_oversize: Annotated[
+        bool, typer.Option("--allow-oversize", help="Let a tensor above the limit have a larger file of its own.")
+    ] = False,
+    allow_overflow: Annotated[
+        bool, typer.Option("--allow-overflow", help="With --dtype: accept values that become infinite.")
+    ] = False,
+    allow_pickle: AllowPickleOpt = False,
+    keep_names: Annotated[
+        bool, typer.Option("--keep-names", help="Leave attention names of 2022, though diffusers needs new ones.")
+    ] = False,
+    digests: DigestsOpt = False,
+    verify: VerifyOpt = False,
     no_fsync: NoFsyncOpt = False,
     dry_run: DryRunOpt = False,
     overwrite: OverwriteOpt = False,
 ) -> None:
     """Write the same tensors in files no larger than asked, with an index.
 
+    SOURCE may be one file, a component, a whole pipeline, or sharded already. Nothing appears until it is whole.
+    Common limits: 2GiB for release assets, 4GB for FAT32, 5GB for many hosts.
+
     \b
     Examples:
       shardtool shard sdxl/unet --max-size 2GB
       shardtool shard demo --max-size 1MB -o build/demo-sharded
+      shardtool shard model.safetensors --shards 4 --digests --verify
+      shardtool shard sdxl --dtype fp16 --variant fp16 -o sdxl-fp16
     """
-    limit = DEFAULT_LIMIT if max_size is None else parse_size(max_size, what="--max-size")
     target = target_for(output, source, "sharded")
+    split = _split(max_size, shards, balance=balance, like=like, allow_oversize=allow_oversize)
+    casting = _casting() if dtype else None
+    pickles = pickle_reader() if allow_pickle else None
     with progress(out) as on_event:
         path = local_path(
             parse_source(source, revision=revision, subfolder=subfolder),
-            variant=variant,
+            variant=None if dtype or variant == DEFAULT_VARIANT else variant,
             components=component,
             offline=offline,
             on_event=on_event,
         )
-        job = plan_shards(path, Split(limit), variant=variant, components=component or ())
-        out.say(f"limit: {limit:,} bytes a file, header included")
-        written = (
-            None if dry_run else write_job(job, target, overwrite=overwrite, durable=not no_fsync, on_event=on_event)
-        )
-    out.result({**job_data(job, target, written), "limit": limit}, job_table(job))
+        model = local_path(parse_source(like), offline=offline, on_event=on_event) if like else None
+        shape = Shape(split, model, _cast(dtype, casting, allow_overflow=allow_overflow), keep_names)
+        job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), shape)
+        if split.limit is not None and not like:
+            out.say(f"limit: {split.limit:,} bytes ({format_size(split.limit)}) a file, header included")
+        manner = Manner(overwrite, not no_fsync, digests, verify)
+        data = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
+    for note in [*(casting.notes() if casting else ()), *(pickles.notes if pickles else ())]:
+        out.note(note)
+    out.result({**data, "limit": split.limit}, job_table(job))
+
+
+def _split(max_size: str | None, shards: int | None, *, balance: bool, like: str | None, allow_oversize: bool) -> Split:
+    ways = {"--max-size": max_size, "--shards": shards, "--like": like}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1 or (balance and given not in ([], ["--max-size"])):
+        one, other = (given if len(given) > 1 else [given[0], "--balance"])[:2]
+        raise UsageError(f"{one} and {other} exclude each other", code="contradiction")
+    if shards is not None:
+        return Split(None, shards)
+    limit = DEFAULT_LIMIT if max_size is None else parse_size(max_size, what="--max-size")
+    return Split(limit, balance=balance, allow_oversize=allow_oversize)
+
+
+def _casting() -> Casting:
+    from shardtool.casting import Casting
+
+    return Casting()
+
+
+def _cast(dtype: CastTo | None, casting: Casting | None, *, allow_overflow: bool) -> Cast | None:
+    if dtype is None or casting is None:
+        return None
+    return Cast(DTYPES[dtype.value], casting.convert, (lambda: None) if allow_overflow else casting.check)

@@ -1,4 +1,4 @@
-"""What ``shard`` and ``merge`` share: the options of a run that writes a checkpoint, and how its plan is shown."""
+"""What ``shard`` and ``merge`` share: the options of a run that writes a checkpoint, and how it is shown."""
 
 from __future__ import annotations
 
@@ -7,30 +7,48 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from shardtool.checkpoint.job import Job, Output
-from shardtool.checkpoint.write import Written
-from shardtool.errors import UsageError
+from shardtool.checkpoint.guard import check_separate, room_for
+from shardtool.checkpoint.job import Job
+from shardtool.checkpoint.job import Output as Planned
+from shardtool.checkpoint.publish import check_target
+from shardtool.checkpoint.write import Manner, Written, write_job
+from shardtool.errors import RefusedError, UsageError
+from shardtool.events import Listener, Note
 from shardtool.sizes import format_size
 from shardtool.source import DEMO, LocalSource, parse_source
 
-from .completion import complete_component
-from .output import show, table
+from .output import Output, show, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from shardtool.pickles import PickleReader
+
 ComponentsOpt: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--component",
-        metavar="NAME",
-        help="Only this component of a pipeline; may be repeated.",
-        autocompletion=complete_component,
-    ),
+    typer.Option("--component", metavar="NAME", help="Only this component of a pipeline; may be repeated."),
+]
+DigestsOpt: TypeAlias = Annotated[
+    bool, typer.Option("--digests", help="Record a SHA-256 of each tensor, and print the model's fingerprint.")
+]
+VerifyOpt: TypeAlias = Annotated[
+    bool, typer.Option("--verify", help="Read what was written again and compare it, bit for bit.")
 ]
 NoFsyncOpt: TypeAlias = Annotated[
     bool, typer.Option("--no-fsync", help="Do not wait for the disk: faster, but lost if the machine stops.")
 ]
+AllowPickleOpt: TypeAlias = Annotated[
+    bool, typer.Option("--allow-pickle", help="Read .bin, .pt and .ckpt too; nothing in them is run.")
+]
+
+_WAYS = {"reflink": "shared blocks", "copy_file_range": "copied by the kernel", "read_write": "copied"}
+
+
+def pickle_reader() -> PickleReader:
+    """What reads pickled weights; torch is imported only here."""
+    from shardtool.pickles import PickleReader
+
+    return PickleReader()
 
 
 def target_for(output: Path | None, source: str, ending: str) -> Path:
@@ -39,43 +57,82 @@ def target_for(output: Path | None, source: str, ending: str) -> Path:
         return output.expanduser()
     local = parse_source(source)
     if not isinstance(local, LocalSource) or source.partition(":")[0] == DEMO:
-        raise UsageError(f"{source}: say where to write, with -o", code="output_missing", hint="for example -o build/x")
+        raise UsageError(
+            f"{source}: say where to write", code="output_missing", hint=f"add -o FOLDER, such as -o {DEMO}-{ending}"
+        )
     path = local.path.absolute()
     name = path.name.removesuffix(".index.json").removesuffix(".safetensors")
     return path.with_name(f"{name}-{ending}")
+
+
+def carry_out(
+    out: Output, job: Job, target: Path, manner: Manner, *, dry_run: bool, on_event: Listener
+) -> dict[str, Any]:
+    """Write the job, or say what would be written; gives the data for ``--json``."""
+    for note in job.notes:
+        out.note(note)
+    if dry_run:
+        return {**_job_data(job, target), **_preview(out, job, target, manner), "dry_run": True}
+    written = write_job(job, target, manner, on_event=on_event)
+    out.say(_summary(job, written))
+    return {**_job_data(job, target, written), "dry_run": False}
+
+
+def _preview(out: Output, job: Job, target: Path, manner: Manner) -> dict[str, Any]:
+    check_separate(job, target)
+    try:
+        check_target(target, overwrite=manner.overwrite)
+    except RefusedError as error:
+        out.note(Note(error.code, f"{error.message}: --overwrite will be needed", warning=True))
+    room = room_for(job, target)
+    way = "sharing its blocks with the source" if room.shared else "copying"
+    out.say(f"would write {format_size(job.size)} to {target}, {way}; needs {format_size(room.needed)}")
+    if room.needed > room.free:
+        out.note(Note("disk", f"{room.folder} has {format_size(room.free)} free, which is too little", warning=True))
+    return {"way": "reflink" if room.shared else "copy", "needed": room.needed, "free": room.free}
+
+
+def _summary(job: Job, written: Written) -> str:
+    files = sum(len(output.files) for output in job.outputs)
+    ways = ", ".join(f"{format_size(count)} {_WAYS[way]}" for way, count in written.moved.items() if count)
+    return (
+        f"wrote {files} file{'s' if files != 1 else ''} with weights to {written.target} ({ways or 'nothing to copy'})"
+    )
 
 
 def job_table(job: Job) -> Table:
     """The files of a job, one line each."""
     made = table("file", "tensors", "bytes", "", right=("tensors", "bytes", ""))
     for output in job.outputs:
-        folder = output.part.place
         for name, plan in zip(output.filenames, output.files, strict=True):
-            made.add_row(show(folder / name), f"{len(plan.items):,}", f"{plan.size:,}", format_size(plan.size))
+            place = show(output.part.place / name)
+            made.add_row(place, f"{len(plan.items):,}", f"{plan.size:,}", format_size(plan.size))
     return made
 
 
-def job_data(job: Job, target: Path, written: Written | None) -> dict[str, Any]:
-    """A plan, and what was done if it was carried out, for ``--json``."""
+def _job_data(job: Job, target: Path, written: Written | None = None) -> dict[str, Any]:
+    prints = written.fingerprints if written else [None] * len(job.outputs)
     return {
         "source": str(job.source),
         "output": str(target),
-        "dry_run": written is None,
-        "checkpoints": [_output_data(output) for output in job.outputs],
+        "checkpoints": [_output_data(*pair) for pair in zip(job.outputs, prints, strict=True)],
         "carried_over": [other.as_posix() for other in job.others],
         "bytes": job.size,
-        "moved": None if written is None else dict(written.moved),
+        "moved": dict(written.moved) if written else None,
+        "notes": [{"code": note.code, "message": note.text} for note in job.notes],
     }
 
 
-def _output_data(output: Output) -> dict[str, Any]:
+def _output_data(output: Planned, fingerprint: str | None) -> dict[str, Any]:
     return {
         "component": output.part.place.as_posix() if output.part.place.parts else None,
         "variant": output.name.variant,
-        "tensors": sum(len(plan.items) for plan in output.files),
+        "tensors": len(output.items),
         "index": output.name.index if output.is_sharded else None,
         "files": [
             {"name": name, "tensors": len(plan.items), "bytes": plan.size}
             for name, plan in zip(output.filenames, output.files, strict=True)
         ],
+        "renamed": dict(output.renamed),
+        "fingerprint": fingerprint,
     }

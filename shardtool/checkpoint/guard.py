@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardtool.checkpoint.files import OpenFile
@@ -72,16 +73,34 @@ def _shared_file(job: Job, target: Path) -> str | None:
     return None
 
 
-def check_space(job: Job, target: Path) -> None:
-    """Raises ``RefusedError`` where the result will not fit. Blocks that can be shared with the source need no room."""
-    parent = next(parent for parent in target.parents if parent.exists())
-    sharing = can_share(job, parent)
+@dataclass(frozen=True)
+class Room:
+    """Bytes that are needed and free beside the target, and whether blocks are shared with the source."""
+
+    needed: int
+    free: int
+    shared: bool
+    folder: Path
+
+
+def room_for(job: Job, target: Path) -> Room:
+    """What the result needs. Blocks that can be shared with the source need no room."""
+    parent = next(parent for parent in target.absolute().parents if parent.exists())
+    shared = can_share(job, parent)
     carried = sum((job.source / other).stat().st_size for other in job.others)
-    needed = sum(len(f.header) if sharing else f.size for output in job.outputs for f in output.files) + carried
-    free = shutil.disk_usage(parent).free
-    if needed > free:
+    needed = carried
+    for output in job.outputs:
+        made = sum(item.nbytes for item in output.items if item.offset is None)
+        needed += sum(len(file.header) for file in output.files) + made if shared else output.size
+    return Room(needed, shutil.disk_usage(parent).free, shared, parent)
+
+
+def check_room(room: Room, target: Path) -> None:
+    """Raises ``RefusedError`` where the result will not fit."""
+    if room.needed > room.free:
         raise RefusedError(
-            f"{target}: needs {format_size(needed)} ({needed:,} bytes), {parent} has {format_size(free)} free",
+            f"{target}: needs {format_size(room.needed)} ({room.needed:,} bytes), "
+            f"{room.folder} has {format_size(room.free)} free",
             code="disk",
             path=target,
             hint="free some space, or choose another disk with -o",

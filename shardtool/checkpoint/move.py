@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from shardtool.checkpoint.files import OpenFile
@@ -44,6 +44,9 @@ Moved: TypeAlias = Callable[[int, int], None]
 """Called with (offset in the target, bytes) after every piece that was written."""
 
 
+Seen: TypeAlias = Callable[[bytes | memoryview], None]
+
+
 class Mover:
     """Moves ranges and counts, in ``bytes_by``, how many bytes went which way."""
 
@@ -51,22 +54,37 @@ class Mover:
         self.bytes_by: Counter[Way] = Counter()
         self._refused: set[tuple[Way, int, int]] = set()
 
-    def move(self, source: OpenFile, offset: int, target: int, position: int, length: int, moved: Moved) -> None:
+    def move(
+        self,
+        source: OpenFile,
+        offset: int,
+        target: int,
+        position: int,
+        length: int,
+        moved: Moved,
+        seen: Seen | None = None,
+    ) -> None:
         """Put ``length`` bytes from ``offset`` of ``source`` at ``position`` of the file descriptor ``target``.
 
+        ``seen`` is given every byte, in order; they then pass through this process, if only to be seen.
         Raises ``InputError`` where the source ends early or cannot be read, and ``OSError`` where the target cannot
         be written.
         """
+        done = 0
         head = min(-offset % BLOCK, length)
         whole = (length - head) // BLOCK * BLOCK
         if whole and (offset - position) % BLOCK == 0 and self._may("reflink", source, target):
-            self._copy(source, offset, target, position, head, moved)
-            done = head + self._share(source, offset + head, target, position + head, whole, moved)
-        else:
-            done = 0
-        self._copy(source, offset + done, target, position + done, length - done, moved)
+            self._copy(source, offset, target, position, head, moved, seen)
+            shared = self._share(source, offset + head, target, position + head, whole, moved)
+            if seen is not None:
+                for block in blocks_of(source, offset + head, shared):
+                    seen(block)
+            done = head + shared
+        self._copy(source, offset + done, target, position + done, length - done, moved, seen)
 
     def _may(self, way: Way, source: OpenFile, target: int) -> bool:
+        if way == "copy_file_range" and not hasattr(os, "copy_file_range"):
+            return False
         return (way, source.state.device, os.fstat(target).st_dev) not in self._refused
 
     def _refuse(self, way: Way, source: OpenFile, target: int) -> None:
@@ -83,13 +101,23 @@ class Mover:
             done += self._count("reflink", position + done, piece, moved)
         return done
 
-    def _copy(self, source: OpenFile, offset: int, target: int, position: int, length: int, moved: Moved) -> None:
+    def _copy(
+        self,
+        source: OpenFile,
+        offset: int,
+        target: int,
+        position: int,
+        length: int,
+        moved: Moved,
+        seen: Seen | None,
+    ) -> None:
         done = 0
-        if length > BLOCK and hasattr(os, "copy_file_range") and self._may("copy_file_range", source, target):
+        if length > BLOCK and seen is None and self._may("copy_file_range", source, target):
             done = self._copy_in_kernel(source, offset, target, position, length, moved)
-        while done < length:
-            block = source.read_at(offset + done, min(BUFFER, length - done))
+        for block in blocks_of(source, offset + done, length - done):
             write_at(target, block, position + done)
+            if seen is not None:
+                seen(block)
             done += self._count("read_write", position + done, len(block), moved)
 
     def _copy_in_kernel(
@@ -128,6 +156,12 @@ def share_blocks(source: int, offset: int, target: int, position: int, length: i
             raise
         return False
     return True
+
+
+def blocks_of(source: OpenFile, offset: int, length: int) -> Iterator[bytes]:
+    """A range of a file in blocks of ``BUFFER`` bytes, the last one shorter."""
+    for done in range(0, length, BUFFER):
+        yield source.read_at(offset + done, min(BUFFER, length - done))
 
 
 def write_at(target: int, data: bytes | memoryview, position: int) -> None:

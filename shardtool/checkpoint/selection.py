@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import TypeAlias
 
-from shardtool.checkpoint.folder import Kind, choose_weights, kind_of, read_pipeline, weights_in
+from shardtool.checkpoint.digests import DIGESTS_NAME
+from shardtool.checkpoint.folder import PICKLE_SUFFIXES, Kind, choose_weights, kind_of, read_pipeline, weights_in
 from shardtool.checkpoint.inventory import Checkpoint, read_checkpoint
-from shardtool.checkpoint.names import COMPONENT_STEMS, parse_pickle
+from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName, parse_pickle
 from shardtool.errors import InputError, UsageError
 
 DEFAULT_VARIANT = "default"
 """What ``--variant`` calls the weights without a variant in their name."""
 
+Content: TypeAlias = Callable[[str], Iterator[bytes | memoryview]]
+"""The bytes of the tensor of that name, in blocks, where no range of a file holds them."""
+
+PickleReader: TypeAlias = Callable[[Path, WeightsName], tuple[Checkpoint, Content]]
+"""Reads pickled weights: a file, or those of a name in a folder. Ranges in its checkpoint mean nothing."""
+
 _HERE = PurePath()
 _SKIPPED = {".git", ".cache", "__pycache__"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of a source is wanted.
+
+    ``variant``: only that one (``DEFAULT_VARIANT`` means the weights without one); otherwise each variant that is
+    there, for itself. ``one_variant``: just one of each component, ``variant`` if it has it, else the default.
+    ``components``: only those of a pipeline. ``read_pickle``: what reads pickled weights, where they are allowed.
+    """
+
+    variant: str | None = None
+    one_variant: bool = False
+    components: Sequence[str] = ()
+    read_pickle: PickleReader | None = None
 
 
 @dataclass(frozen=True)
@@ -24,6 +48,7 @@ class Part:
 
     place: PurePath
     checkpoint: Checkpoint
+    content: Content | None = None
 
     @property
     def label(self) -> str:
@@ -35,47 +60,72 @@ class Part:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is to be written anew (``parts``), and the files beside it that go along, relative to ``source``."""
+    """What is to be written anew (``parts``), and the files that go along, relative to ``source``.
+
+    ``left_out``: pickled weights, and weights of other variants, which do not go along.
+    """
 
     source: Path
     kind: Kind
     parts: tuple[Part, ...]
-    others: tuple[PurePath, ...]
+    others: tuple[PurePath, ...] = ()
+    left_out: tuple[PurePath, ...] = ()
 
 
-def select(source: Path, *, variant: str | None = None, components: Collection[str] = ()) -> Selection:
-    """The checkpoints of a file, component or pipeline.
+def select(source: Path, choice: Choice) -> Selection:
+    """What ``choice`` means in a file, a component or a pipeline.
 
-    Without ``variant``, every variant that is there is taken, each for itself; without ``components``, every component
-    that has weights. Raises ``InputError`` where the source is damaged or lacks what was asked for.
+    Raises ``InputError`` where the source is damaged or lacks what was asked for.
     """
     kind = kind_of(source)
-    if components and kind != "pipeline":
-        raise UsageError(
-            f"--component {next(iter(components))}: {source} is no pipeline, but a {kind}", code="contradiction"
-        )
+    if choice.components and kind != "pipeline":
+        raise UsageError(f"--component {choice.components[0]}: {source} is a {kind}, no pipeline", code="contradiction")
     if kind == "file":
-        return Selection(source, kind, (Part(PurePath(), read_checkpoint(source)),), ())
-    if kind == "component":
-        parts = tuple(Part(PurePath(), checkpoint) for checkpoint in _in_component(source, variant))
-    else:
-        parts = tuple(_in_pipeline(source, variant, components))
-    return Selection(source, kind, parts, tuple(_others(source, parts)))
+        return Selection(source, kind, (_in_file(source, choice.read_pickle),))
+    found = _in_component(source, _HERE, choice) if kind == "component" else _in_pipeline(source, choice)
+    parts = tuple(found)
+    others, left_out = _beside(source, parts)
+    return Selection(source, kind, parts, others, left_out)
 
 
-def _in_component(folder: Path, variant: str | None) -> list[Checkpoint]:
+def _in_file(path: Path, read_pickle: PickleReader | None) -> Part:
+    pickled = path.suffix in PICKLE_SUFFIXES or parse_pickle(path.name) is not None
+    if read_pickle is None or not pickled:
+        return Part(_HERE, read_checkpoint(path))
+    return Part(_HERE, *read_pickle(path, parse_pickle(path.name) or WeightsName(path.stem)))
+
+
+def _in_component(folder: Path, place: PurePath, choice: Choice) -> Iterator[Part]:
+    pickled = pickled_in(folder) if choice.read_pickle is not None else set()
     names = [name for name in weights_in(folder) if name.stem in COMPONENT_STEMS]
-    if variant is None and len(names) > 1:
-        return [read_checkpoint(folder, name.variant) for name in names]
-    if variant is None and names:
-        return [read_checkpoint(folder, names[0].variant)]
-    return [read_checkpoint(folder, None if variant == DEFAULT_VARIANT else variant)]
+    present = {name.variant: name for name in sorted({*names, *pickled}, key=lambda name: name.variant or "")}
+    for variant in _variants(choice, list(present)):
+        name = present.get(variant)
+        if choice.read_pickle is not None and name in pickled and name not in names:
+            yield Part(place, *choice.read_pickle(folder, name))
+        else:
+            yield Part(place, read_checkpoint(folder, variant))
 
 
-def _in_pipeline(source: Path, variant: str | None, components: Collection[str]) -> Iterator[Part]:
+def _variants(choice: Choice, present: Sequence[str | None]) -> Sequence[str | None]:
+    """The variants to take of those that are present; one that is absent is refused when it is read."""
+    if choice.variant is None and not choice.one_variant:
+        return present or [None]
+    wanted = None if choice.variant == DEFAULT_VARIANT else choice.variant
+    if wanted in present or not choice.one_variant:
+        return [wanted]
+    return present if len(present) == 1 else [None]
+
+
+def pickled_in(folder: Path) -> set[WeightsName]:
+    """The names of the pickled weights in a component's folder."""
+    return {name for entry in folder.iterdir() if (name := parse_pickle(entry.name)) is not None}
+
+
+def _in_pipeline(source: Path, choice: Choice) -> Iterator[Part]:
     pipeline = read_pipeline(source)
-    present = pipeline.with_weights()
-    for name in components:
+    present = _with_weights(source, list(pipeline.components))
+    for name in choice.components:
         if name not in present:
             raise InputError(
                 f"{source}: has no component {name!r} with weights",
@@ -83,53 +133,51 @@ def _in_pipeline(source: Path, variant: str | None, components: Collection[str])
                 path=source,
                 hint=f"its components with weights: {', '.join(present) or 'none'}",
             )
-    chosen = [name for name in present if name in components] if components else present
+    chosen = [name for name in present if name in choice.components or not choice.components]
     if not chosen:
-        raise InputError(f"{source}: no component has safetensors weights", code="weights_missing", path=source)
-    variants = {name: _variant_of(pipeline.folder(name), variant) for name in chosen}
-    if variant not in (None, DEFAULT_VARIANT) and variant not in variants.values():
-        choose_weights(pipeline.folder(chosen[0]), variant)  # says which variants there are
+        raise InputError(f"{source}: no component has weights", code="weights_missing", path=source)
+    variant = choice.variant
+    if variant not in (None, DEFAULT_VARIANT) and not choice.one_variant:
+        having = [name for name in chosen if any(found.variant == variant for found in _names_in(source / name))]
+        if not having:
+            choose_weights(source / chosen[0], variant)  # says which variants there are
+        # A component without the variant gives its default weights, as the loaders do.
+        choice = Choice(variant, True, choice.components, choice.read_pickle)
     for name in chosen:
-        for checkpoint in _in_component(pipeline.folder(name), variants[name]):
-            yield Part(PurePath(name), checkpoint)
+        check_link(source, source / name)
+        yield from _in_component(source / name, PurePath(name), choice)
 
 
-def _variant_of(folder: Path, variant: str | None) -> str | None:
-    """``variant``, or the default weights where a component has no such variant: the loaders do the same."""
-    if variant is None or any(name.variant == variant for name in weights_in(folder)):
-        return variant
-    return DEFAULT_VARIANT
+def _with_weights(source: Path, components: Sequence[str]) -> list[str]:
+    return [name for name in components if (source / name).is_dir() and _names_in(source / name)]
 
 
-def _others(source: Path, parts: Sequence[Part]) -> Iterator[PurePath]:
-    """Every other file below ``source``: no weights of the parts' folders, in whatever variant or container."""
+def _names_in(folder: Path) -> set[WeightsName]:
+    return {*weights_in(folder), *pickled_in(folder)}
+
+
+def _beside(source: Path, parts: Sequence[Part]) -> tuple[tuple[PurePath, ...], tuple[PurePath, ...]]:
+    """The other files below ``source``: those that go along, and the parts' weights that are not read."""
     weights: dict[PurePath, set[str]] = {}
+    read: set[PurePath] = set()
     for part in parts:
-        names = weights.setdefault(part.place, set(weights_files(source / part.place)))
-        names.update(file.path.name for file in part.checkpoint.files)
-        if part.checkpoint.index is not None:
-            names.add(part.checkpoint.index.path.name)
+        checkpoint = part.checkpoint
+        files = [file.path.name for file in checkpoint.files]
+        files += [checkpoint.index.path.name] if checkpoint.index is not None else []
+        weights.setdefault(part.place, set(_weights_files(source / part.place))).update(files)
+        read.update(part.place / name for name in files)
+    others, left_out = [], []
     for place, name in walk(source):
+        if place in weights and name == DIGESTS_NAME:
+            continue
         if name not in weights.get(place, ()):
-            yield place / name
+            others.append(place / name)
+        elif place / name not in read:
+            left_out.append(place / name)
+    return tuple(others), tuple(left_out)
 
 
-def walk(folder: Path, place: PurePath = _HERE) -> Iterator[tuple[PurePath, str]]:
-    """Every file below ``folder`` as (its folder relative to ``folder``, its name), sorted, links to folders included.
-
-    Raises ``InputError`` for a link to a folder that holds it.
-    """
-    here = folder / place
-    if place.parts and here.is_symlink() and here.resolve() in (folder.resolve(), *folder.resolve().parents):
-        raise InputError(f"{here}: is a link to a folder that holds it", code="unsafe_path", path=here)
-    for entry in sorted(here.iterdir()):
-        if not entry.is_dir():
-            yield place, entry.name
-        elif entry.name not in _SKIPPED:
-            yield from walk(folder, place / entry.name)
-
-
-def weights_files(folder: Path) -> Iterator[str]:
+def _weights_files(folder: Path) -> Iterator[str]:
     """The files in a component's folder that hold or index weights under the names that loaders look for."""
     for name, files in weights_in(folder).items():
         if name.stem in COMPONENT_STEMS:
@@ -137,3 +185,20 @@ def weights_files(folder: Path) -> Iterator[str]:
     for entry in folder.iterdir():
         if parse_pickle(entry.name) is not None:
             yield entry.name
+
+
+def walk(folder: Path, place: PurePath = _HERE) -> Iterator[tuple[PurePath, str]]:
+    """Every file below ``folder`` as (its folder relative to ``folder``, its name), sorted, links to folders included.
+
+    Raises ``InputError`` for a link that leads out of ``folder``, or to a folder that holds it.
+    """
+    here = folder / place
+    if place.parts and here.is_symlink() and here.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise InputError(f"{here}: is a link to a folder that holds it", code="link_outside", path=here)
+    for entry in sorted(here.iterdir()):
+        if entry.is_symlink():
+            check_link(folder, entry)
+        if not entry.is_dir():
+            yield place, entry.name
+        elif entry.name not in _SKIPPED:
+            yield from walk(folder, place / entry.name)

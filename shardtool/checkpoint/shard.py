@@ -1,32 +1,150 @@
-"""``shard``: the same tensors in files no larger than asked."""
+"""``shard`` and ``merge``: the same tensors in other files. Decides what is written; ``write_job`` writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardtool.checkpoint.job import Job, Output, index_metadata_of, items_of, metadata_of
-from shardtool.checkpoint.plan import Split, plan_files
-from shardtool.checkpoint.selection import Part, select
+from shardtool.checkpoint.cast import DTYPES, Cast, check_castable
+from shardtool.checkpoint.config import read_config
+from shardtool.checkpoint.job import FORMAT, Job, Maker, Output, index_metadata_of
+from shardtool.checkpoint.layout import FilePlan, Item
+from shardtool.checkpoint.legacy_names import todays_names
+from shardtool.checkpoint.move import blocks_of
+from shardtool.checkpoint.names import WeightsName
+from shardtool.checkpoint.plan import Split, plan_files, plan_like
+from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice, Part, Selection, select
+from shardtool.checkpoint.sources import Sources
+from shardtool.errors import InputError
+from shardtool.events import Note
 
 
-def plan_shards(
-    source: Path,
-    split: Split,
-    *,
-    variant: str | None = None,
-    components: Collection[str] = (),
-) -> Job:
-    """Decide what sharding ``source`` writes; only headers and indexes are read.
+@dataclass(frozen=True)
+class Shape:
+    """How the result is to look: divided by ``split``, or exactly as the checkpoint at ``like`` is.
 
-    ``source`` is a file, a component or a pipeline. Raises ``InputError`` where it is damaged, and ``RefusedError``
-    where ``split`` cannot be kept.
+    ``cast`` changes the dtype on the way. ``keep_names``: legacy tensor names stay even where diffusers will not
+    translate them.
     """
-    selection = select(source, variant=variant, components=components)
-    return Job(source, tuple(_output(part, split) for part in selection.parts), selection.others)
+
+    split: Split
+    like: Path | None = None
+    cast: Cast | None = None
+    keep_names: bool = False
 
 
-def _output(part: Part, split: Split) -> Output:
+def plan_job(source: Path, choice: Choice, shape: Shape) -> Job:
+    """Decide what is written; of ``source``, a file, a component or a pipeline, headers and indexes are read.
+
+    Raises ``InputError`` where it is damaged, and ``RefusedError`` where ``shape`` cannot be kept.
+    """
+    selection = select(source, replace(choice, one_variant=shape.cast is not None))
+    models = select(shape.like, Choice(choice.variant, components=choice.components)) if shape.like else None
+    outputs = tuple(_output(part, choice, shape, models) for part in selection.parts)
+    job = Job(source, outputs, selection.others, tuple(_notes(selection, outputs)))
+    return replace(job, check=shape.cast.check) if shape.cast else job
+
+
+def _output(part: Part, choice: Choice, shape: Shape, models: Selection | None) -> Output:
     checkpoint = part.checkpoint
-    files = plan_files(items_of(checkpoint), metadata_of(checkpoint), split)
-    return Output(part, checkpoint.name, files, index_metadata_of(checkpoint))
+    told = index_metadata_of(checkpoint)
+    metadata = {**FORMAT, **{k: v for k, v in told.items() if isinstance(v, str)}, **checkpoint.metadata}
+    if shape.cast is not None:
+        config = read_config(checkpoint.folder) if part.place.parts or checkpoint.index else None
+        check_castable(checkpoint, config.values if config else {})
+    stored = list(_items(part))
+    names = {} if shape.keep_names else todays_names(checkpoint.tensors, checkpoint.name)
+    files = _files(part, stored, metadata, shape, models)
+    if len(files) > 1 and names:
+        stored = [replace(item, name=names.get(item.name, item.name)) for item in stored]
+        files = _files(part, stored, metadata, shape, models)
+    else:
+        names = {}
+    return Output(
+        part,
+        _result_name(checkpoint.name, choice.variant, shape.cast),
+        files,
+        told,
+        {new: old for old, new in names.items()},
+        _maker(part, stored, shape.cast, {new: old for old, new in names.items()}),
+    )
+
+
+def _items(part: Part) -> Iterator[Item]:
+    for origin, file in enumerate(part.checkpoint.files):
+        for info in file.header.tensors:
+            offset = None if part.content is not None else file.header.data_start + info.start
+            yield Item(info.name, info.dtype, info.shape, info.nbytes, origin, offset)
+
+
+def _files(
+    part: Part, stored: Sequence[Item], metadata: dict[str, str], shape: Shape, models: Selection | None
+) -> tuple[FilePlan, ...]:
+    items = list(stored) if shape.cast is None else shape.cast.items(stored)
+    if models is None:
+        return plan_files(items, metadata, shape.split)
+    model = _model_for(part, models)
+    groups = [([info.name for info in file.header.tensors], file.header.data_start) for file in model.checkpoint.files]
+    return plan_like(items, metadata, groups, other=str(models.source / model.place))
+
+
+def _model_for(part: Part, models: Selection) -> Part:
+    """The checkpoint whose division ``part`` takes over: of the same component, if there are several."""
+    found = [model for model in models.parts if model.place == part.place or len(models.parts) == 1]
+    same = [model for model in found if model.checkpoint.name == part.checkpoint.name]
+    if not found:
+        raise InputError(
+            f"{models.source}: has no component {part.label} whose shards could be taken over",
+            code="component_absent",
+            path=models.source,
+            hint="choose components with --component",
+        )
+    return (same or found)[0]
+
+
+def _result_name(name: WeightsName, variant: str | None, cast: Cast | None) -> WeightsName:
+    """What the result is called. After a cast no name may promise another dtype than the file has."""
+    if cast is None:
+        return name
+    wanted = name.variant if variant is None else None if variant == DEFAULT_VARIANT else variant
+    return WeightsName(name.stem, None if DTYPES.get(wanted or "") not in (None, cast.dtype) else wanted)
+
+
+def _maker(part: Part, stored: Sequence[Item], cast: Cast | None, renamed: dict[str, str]) -> Maker | None:
+    """What gives the bytes of the items that are made: read from a pickle, cast, or both."""
+    if part.content is None and cast is None:
+        return None
+    by_name = {item.name: item for item in stored}
+
+    def make(item: Item, sources: Sources) -> Iterator[bytes | memoryview]:
+        before = by_name[item.name]
+        source = sources[item.origin]
+        if part.content is not None:
+            blocks = part.content(renamed.get(item.name, item.name))
+        elif before.offset is not None:
+            blocks = blocks_of(source, before.offset, before.nbytes)
+        if cast is None or not cast.applies(before):
+            return blocks
+        return cast.convert(item.name, before.dtype, cast.dtype, blocks)
+
+    return make
+
+
+def _notes(selection: Selection, outputs: Sequence[Output]) -> Iterator[Note]:
+    for output in outputs:
+        label = output.part.label
+        if output.renamed:
+            yield Note(
+                "legacy_names",
+                f"{label}: {len(output.renamed)} tensors renamed from the pre-2023 attention names, "
+                "because diffusers does not translate them in shards (--keep-names leaves them)",
+            )
+        if any("format" not in file.header.metadata for file in output.part.checkpoint.files):
+            yield Note("format_added", f"{label}: format: pt added to the metadata, as older loaders insist on it")
+        if output.name != output.part.checkpoint.name:
+            yield Note("renamed_files", f"{label}: written as {output.name.single}")
+    if selection.left_out:
+        names = ", ".join(str(name) for name in selection.left_out[:3])
+        more = f" and {len(selection.left_out) - 3} more" if len(selection.left_out) > 3 else ""
+        yield Note("left_out", f"weights of other variants or in pickles are not carried over: {names}{more}")

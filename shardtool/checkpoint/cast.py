@@ -1,0 +1,60 @@
+"""Change the dtype of floating-point tensors on the way: what is decided without knowing how it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from shardtool.checkpoint.header import DTYPE_BITS
+from shardtool.checkpoint.inventory import Checkpoint
+from shardtool.checkpoint.layout import Item
+from shardtool.errors import RefusedError
+
+DTYPES: Mapping[str, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32"}
+"""What people write → what headers call it."""
+
+_CAST = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
+_QUANTISED = ("quantization_config", "quantization")
+
+Blocks: TypeAlias = Iterator[bytes | memoryview]
+Convert: TypeAlias = Callable[[str, str, str, Blocks], Blocks]
+"""Converts the blocks of the tensor of that name, from that dtype, to that dtype. No block ends within a number."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """To ``dtype``, as headers call it, by ``convert``. Integers and booleans stay as they are.
+
+    ``check`` is called at the end, and raises if too much was lost.
+    """
+
+    dtype: str
+    convert: Convert
+    check: Callable[[], None]
+
+    def applies(self, item: Item) -> bool:
+        return item.dtype in _CAST and item.dtype != self.dtype
+
+    def items(self, items: Sequence[Item]) -> list[Item]:
+        """The items as they will be; those that change are made on the way."""
+        return [self._item(item) if self.applies(item) else item for item in items]
+
+    def _item(self, item: Item) -> Item:
+        elements = item.nbytes * 8 // DTYPE_BITS[item.dtype]
+        return replace(item, dtype=self.dtype, nbytes=elements * DTYPE_BITS[self.dtype] // 8, offset=None)
+
+
+def check_castable(checkpoint: Checkpoint, config: Mapping[str, object]) -> None:
+    """Raises ``RefusedError`` for quantised weights: their numbers mean nothing without their scales."""
+    packed = next((dtype for dtype in checkpoint.dtypes if dtype in ("F4", "F6_E2M3", "F6_E3M2", "F8_E8M0")), None)
+    key = next((key for key in _QUANTISED if config.get(key)), None)
+    if packed is None and key is None:
+        return
+    why = f"holds {packed} tensors" if packed else f"its config has a {key}"
+    raise RefusedError(
+        f"{checkpoint.folder}: is quantised ({why}), which --dtype would destroy",
+        code="quantised",
+        path=checkpoint.folder,
+        hint="leave out --dtype: the bytes are then copied as they are",
+    )
