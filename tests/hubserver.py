@@ -55,16 +55,27 @@ class Request:
 
 
 class HubServer:
-    """Both ports, in threads. ``cuts`` maps a file's path to how often it is cut off in the middle."""
+    """Both ports, in threads.
+
+    ``cuts`` maps a file's path to how often it is cut off in the middle, ``recorded`` to a size that is not its own.
+    ``ailment`` is what the Hub's port suffers from: ``"down"`` (HTTP 503), ``"busy"`` (429), or ``"page"``: it answers
+    everything with a web page, as a hotel's network does.
+    """
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.requests: list[Request] = []
         self.cuts: dict[str, int] = {}
-        self.wrong_sizes: dict[str, int] = {}
-        self.down = False
+        self.recorded: dict[str, int] = {}
+        self.ailment = ""
         self._hub = _listen(self, _Hub)
         self._cdn = _listen(self, _Cdn)
+
+    def reset(self) -> None:
+        """Forget the repos, the requests and all ailments."""
+        for kept in (self.repos, self.requests, self.cuts, self.recorded):
+            kept.clear()
+        self.ailment = ""
 
     @property
     def url(self) -> str:
@@ -192,8 +203,10 @@ class _Hub(_Answers):
 
     def serve(self) -> None:
         parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
-        if self.hub.down:
-            self.refuse(503, "")
+        if self.hub.ailment == "page":
+            self.answer(200, {"Content-Type": "text/html"}, b"<html>Welcome!</html>")
+        elif self.hub.ailment:
+            self.refuse({"down": 503, "busy": 429}[self.hub.ailment], "")
         elif parts[:2] == ["api", "models"]:
             self._about("/".join(parts[2:4]), parts[4:])
         elif len(parts) > 4 and parts[2] == "resolve":
@@ -225,7 +238,7 @@ class _Hub(_Answers):
         elif kind == "tree":
             self.send_json([_tree_entry(path, data) for path, data in files.items()])
         else:
-            described = [_sibling(path, data, self.hub.wrong_sizes.get(path)) for path, data in files.items()]
+            described = [_sibling(path, data, self.hub.recorded.get(path)) for path, data in files.items()]
             commit = repo.revisions.get(revision, revision)
             self.send_json({"id": name, "modelId": name, "sha": commit, "siblings": described, "gated": repo.gated})
 
@@ -272,8 +285,8 @@ class _Cdn(_Answers):
             self.send_file(data, {"ETag": f'"{_sha256(data)}"'})
 
 
-def _sibling(path: str, data: bytes, wrong_size: int | None) -> dict[str, object]:
-    entry: dict[str, object] = {"rfilename": path, "size": wrong_size or len(data), "blobId": _oid(data)}
+def _sibling(path: str, data: bytes, recorded: int | None) -> dict[str, object]:
+    entry: dict[str, object] = {"rfilename": path, "size": recorded or len(data), "blobId": _oid(data)}
     if path.endswith(LARGE):
         entry["lfs"] = {"sha256": _sha256(data), "size": len(data), "pointerSize": 134}
     return entry
