@@ -15,11 +15,13 @@ import typer
 from shardtool import __version__
 
 from .command import register
+from .diff import diff
 from .generate import generate
 from .inspect import inspect
 from .merge import merge
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import show
+from .repair import repair
 from .shard import shard
 from .verify import verify
 
@@ -64,7 +66,7 @@ def root(
     }
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect, verify, generate)
+COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect, verify, diff, repair, generate)
 
 for function in COMMANDS:
     register(app, function)

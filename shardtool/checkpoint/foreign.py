@@ -14,19 +14,19 @@ _KINDS: tuple[tuple[bytes, str, str, str], ...] = (
     (
         b"version https://git-lfs",
         "lfs_pointer",
-        "is a Git LFS pointer, not the weights",
+        "is a Git LFS pointer, not the file itself",
         "run `git lfs pull` in that folder, or download the file itself",
     ),
     (
         b"<!doctype",
         "web_page",
-        "is a web page, not weights",
+        "is a web page, not the file itself",
         "download the file itself, logged in if it is gated",
     ),
     (
         b"<html",
         "web_page",
-        "is a web page, not weights",
+        "is a web page, not the file itself",
         "download the file itself, logged in if it is gated",
     ),
     (b"GGUF", "gguf", "is a GGUF file", "gguf-split splits and merges those"),

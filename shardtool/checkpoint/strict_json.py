@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.foreign import SNIFF, recognise
 from shardtool.errors import InputError
 
 CONFIG_LIMIT = 4_000_000
@@ -104,4 +105,6 @@ def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dic
     try:
         return parse_json_object(data)
     except ValueError as error:
+        if foreign := recognise(data[:SNIFF], str(path)):
+            raise InputError.of_all([foreign]) from error
         raise InputError(f"{path}: {error}", code=code, path=path) from error

@@ -1,0 +1,96 @@
+"""``shardtool repair``: rebuild an index from the shards' headers, leave stale files out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from shardtool.checkpoint.mend import repair_in_place, repair_into
+from shardtool.checkpoint.repair import Repair, plan_source
+from shardtool.errors import UsageError
+from shardtool.source import local_path, parse_source
+
+from .options import DryRunOpt, OutputOpt, OverwriteOpt, SourceArg, SubfolderOpt, VariantOpt
+from .output import Output, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Repairs: TypeAlias = Mapping[PurePath, Sequence[Repair]]
+
+
+def repair(
+    out: Output,
+    source: SourceArg,
+    *,
+    output: OutputOpt = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Repair SOURCE itself; what is replaced goes to SOURCE.before-repair.")
+    ] = False,
+    variant: VariantOpt = None,
+    subfolder: SubfolderOpt = None,
+    dry_run: DryRunOpt = False,
+    overwrite: OverwriteOpt = False,
+) -> None:
+    """Make a checkpoint whole: rebuild its index from the shards, leave out stale shards and indexes.
+
+    Nothing is guessed: where a tensor is missing, or two files contradict each other, it is refused with the reason.
+
+    \b
+    Examples:
+      shardtool repair unet -o unet-repaired
+      shardtool repair unet --in-place
+      shardtool repair sdxl --dry-run
+    """
+    if not dry_run and in_place == (output is not None):
+        raise UsageError("say where to write", code="output_missing", hint="with -o OUT, or with --in-place")
+    path = local_path(parse_source(source, subfolder=subfolder))
+    repairs = plan_source(path, variant)
+    needed = any(repair.is_needed for found in repairs.values() for repair in found)
+    backups: list[Path] = []
+    if needed and not dry_run:
+        if output is not None:
+            repair_into(path, output.expanduser(), repairs, overwrite=overwrite)
+        else:
+            backups = [repair_in_place(path / place, found) for place, found in repairs.items() if _any(found)]
+    target = None if dry_run or not needed else (output or path)
+    out.result(_data(source, repairs, target, backups), *_view(repairs, target, backups))
+
+
+def _any(found: Sequence[Repair]) -> bool:
+    return any(repair.is_needed for repair in found)
+
+
+def _data(source: str, repairs: Repairs, target: Path | None, backups: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "source": source,
+        "output": None if target is None else str(target),
+        "backups": [str(backup) for backup in backups],
+        "repairs": [
+            {
+                "folder": place.as_posix(),
+                "variant": repair.name.variant,
+                "kept": list(repair.keep),
+                "left_out": list(repair.drop),
+                "index": repair.index_name,
+                "done": list(repair.done),
+            }
+            for place, found in repairs.items()
+            for repair in found
+        ],
+    }
+
+
+def _view(repairs: Repairs, target: Path | None, backups: Sequence[Path]) -> Iterator[RenderableType]:
+    done = [(place, line) for place, found in repairs.items() for repair in found for line in repair.done]
+    if not done:
+        yield "nothing to repair: headers, index and files agree"
+        return
+    for place, line in done:
+        yield show(f"{place.as_posix()}: {line}" if place.parts else line)
+    yield "nothing written (--dry-run)" if target is None else f"repaired: {show(target)}"
+    for backup in backups:
+        yield f"what was replaced is in {show(backup)}"

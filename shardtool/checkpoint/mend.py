@@ -1,0 +1,89 @@
+"""Carry repairs out: into a new folder, or in place with what was left out or replaced kept in a backup."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+
+from shardtool.checkpoint.carry import copy_file, create, keep, kept_entries
+from shardtool.checkpoint.inventory import examine
+from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.move import Mover
+from shardtool.checkpoint.publish import staged
+from shardtool.checkpoint.repair import Repair
+from shardtool.checkpoint.swap import sync_folder
+from shardtool.errors import InputError, RefusedError
+
+BACKUP = "before-repair"
+
+
+def repair_into(source: Path, target: Path, repairs: Mapping[PurePath, Sequence[Repair]], *, overwrite: bool) -> None:
+    """Write ``source`` with its ``repairs`` (component's folder, relative → repairs) to ``target``, in one step.
+
+    Raises ``RefusedError`` where the target exists or lies in the source, and ``InputError`` where a file cannot be
+    read.
+    """
+    real = Path(os.path.realpath(target))
+    if real == Path(os.path.realpath(source)) or real.is_relative_to(os.path.realpath(source)):
+        message = f"{target}: lies inside the source, which stays as it is"
+        raise RefusedError(message, code="target_is_source", path=target, hint="choose another, or use --in-place")
+    dropped = {place / name for place, found in repairs.items() for repair in found for name in _replaced(repair)}
+    mover = Mover()
+    with staged(target, overwrite=overwrite) as stage:
+        for entry in kept_entries(source, dropped):
+            before, after = source / entry, stage.path / entry
+            if before.is_dir() and not before.is_symlink():
+                after.mkdir()
+                continue
+            check_link(source, before)
+            copy_file(before, after, mover, durable=True)
+        for place, found in repairs.items():
+            _write_indexes(stage.path / place, found)
+            _check(stage.path / place, found)
+        stage.publish_folder()
+
+
+def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path:
+    """Repair a component's ``folder`` in one step; the folder beside it that keeps what was dropped or replaced.
+
+    The weights that stay are neither copied nor moved. Raises ``RefusedError`` where a backup is there already.
+    """
+    folder = folder.resolve()
+    backup = folder.with_name(f"{folder.name}.{BACKUP}")
+    if backup.exists():
+        message = f"{backup}: exists: it keeps what an earlier repair left out"
+        raise RefusedError(message, code="target_exists", path=backup, hint="move it away, or write elsewhere with -o")
+    replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if (folder / name).exists()}
+    with staged(folder, overwrite=True) as stage:
+        keep(folder, stage.path, kept_entries(folder, replaced))
+        _write_indexes(stage.path, repairs)
+        _check(stage.path, repairs)
+        backup.mkdir()
+        keep(folder, backup, sorted(replaced))
+        sync_folder(backup)
+        stage.publish_folder()
+    return backup
+
+
+def _replaced(repair: Repair) -> list[str]:
+    """The files that do not come along as they are."""
+    return [*repair.drop, *([repair.index_name] if repair.index_name else [])]
+
+
+def _write_indexes(folder: Path, repairs: Sequence[Repair]) -> None:
+    for repair in repairs:
+        if repair.index is not None and repair.index_name is not None:
+            fd = create(folder / repair.index_name)
+            with os.fdopen(fd, "wb") as file:
+                file.write(repair.index)
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _check(folder: Path, repairs: Sequence[Repair]) -> None:
+    """Look at the result before anybody else can."""
+    for repair in repairs:
+        found = examine(folder, repair.name.variant)
+        if found.errors:
+            raise InputError.of_all(found.errors)
