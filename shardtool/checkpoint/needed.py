@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from shardtool.checkpoint.config import CONFIG_NAME
+from shardtool.checkpoint.digests import DIGESTS_NAME
 from shardtool.checkpoint.folder import PICKLE_SUFFIXES, choose_among, read_pipeline, weights_among
 from shardtool.checkpoint.index import read_index
 from shardtool.checkpoint.names import parse_name
@@ -22,7 +23,6 @@ Read: TypeAlias = Callable[[str], Path]
 """Where the small file of that name lies on this machine; it may have to be fetched for that."""
 
 PIPELINE_NAME = "model_index.json"
-DIGESTS_NAME = "shardtool.digests.json"
 _TEXTS = (".json", ".txt", ".model")
 """What tokenizers, schedulers and image processors consist of."""
 

@@ -19,12 +19,12 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_st
 
 from shardtool.checkpoint.header import MAX_HEADER, Header
 from shardtool.checkpoint.index import INDEX_LIMIT
-from shardtool.checkpoint.needed import DIGESTS_NAME, Needed, Source, needed_files, needed_for_file
-from shardtool.errors import InputError, ShardtoolError
-from shardtool.events import Advanced, Finished, Listener, Started
+from shardtool.errors import ShardtoolError
+from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.hub.cache import cached_commit, cached_paths, snapshot
 from shardtool.hub.fetch import not_cached, not_in_cache
 from shardtool.hub.listing import TIMEOUT, Listing, Place, look_up, place_of, place_on_hub
+from shardtool.hub.structure import Structure
 from shardtool.hub.trouble import explained
 from shardtool.source import HubSource
 
@@ -32,9 +32,6 @@ T = TypeVar("T")
 
 FIRST_READ = 32 * 1024
 """Bytes asked for at first; a header that is longer is completed with a second request."""
-
-_CONFIGS = ("config.json", DIGESTS_NAME)
-"""How the small files end that say something about the structure; vocabularies do not, and indexes come earlier."""
 
 TASK = "headers"
 _REQUESTS = 8
@@ -76,31 +73,21 @@ def _lay_out(listing: Listing, place: Place, root: Path, variant: str | None, on
         if name.count("/") <= 1:  # components are no deeper
             _hole(root / name, listing.files[place.path(name)].size)
 
-    def read(name: str) -> Path:
-        _fill(root / name, _start(listing, place.path(name), header_only=False))
-        return root / name
-
-    needed = _needed(place, Source(names, read, place.shown), variant)
-    weights = {name for group in needed.weights for name in group if name in names}
-    configs = {name for name in needed.small + needed.texts if name in names and name.endswith(_CONFIGS)}
-    wanted = sorted(weights | configs)
-    on_event(Started(TASK, f"Reading the headers of {listing.repo}", len(wanted), "files"))
+    structure = Structure(root, names, place.file, variant)
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        starts = pool.map(lambda name: _start(listing, place.path(name), header_only=name in weights), wanted)
-        for name, start in zip(wanted, starts, strict=True):
-            _fill(root / name, start)
-            on_event(Advanced(TASK))
-    on_event(Finished(TASK))
 
+        def fill(wanted: Sequence[str], listener: Listener = ignore, *, header_only: bool = False) -> None:
+            starts = pool.map(lambda name: _start(listing, place.path(name), header_only=header_only), wanted)
+            for name, start in zip(wanted, starts, strict=True):
+                _fill(root / name, start)
+                listener(Advanced(TASK))
 
-def _needed(place: Place, source: Source, variant: str | None) -> Needed:
-    """What is needed, as far as it can be told: whoever looks finds the rest to be missing and says so."""
-    try:
-        if place.file is not None:
-            return needed_for_file(source, place.file)
-        return needed_files(source, variant=variant, components=None)
-    except InputError:
-        return Needed()
+        fill(structure.first_files())
+        fill(structure.small_files())
+        weights = structure.weights()
+        on_event(Started(TASK, f"Reading the headers of {listing.repo}", len(weights), "files"))
+        fill(weights, on_event, header_only=True)
+        on_event(Finished(TASK))
 
 
 def _hole(path: Path, size: int) -> None:
