@@ -70,7 +70,7 @@ class Captions:
         if random.random() < 0.08 and not name.endswith("s"):
             name += "s"
         before = [random.choice(BEFORE)] if random.random() < 0.6 else []
-        before += [self._filler(takes_colour=takes_colour) for _ in range(random.choice((0, 0, 1, 1, 1, 2, 3)))]
+        before += [self._filler(takes_colour=takes_colour) for _ in range(random.choice((0, 0, 1, 1, 2, 3, 4, 5)))]
         after = [self._filler(takes_colour=takes_colour) for _ in range(random.choice((0, 0, 0, 1, 2, 3, 5)))]
         if random.random() < 0.35:
             after.insert(random.randint(0, len(after)), scene())
