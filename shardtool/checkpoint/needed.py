@@ -59,17 +59,29 @@ class Source:
         return sorted(name for name in below if "/" not in name)
 
 
-def needed_files(source: Source, *, variant: str | None, components: Collection[str] | None) -> Needed:
-    """What of ``source``, a component or a pipeline, is needed; of a pipeline only ``components``, if given.
+@dataclass(frozen=True)
+class Wanted:
+    """What of a source is wanted: a ``variant``, and of a pipeline ``components`` (``None``: all) ``without`` some."""
+
+    variant: str | None = None
+    components: Collection[str] | None = None
+    without: Collection[str] = ()
+
+    def takes(self, component: str) -> bool:
+        return (self.components is None or component in self.components) and component not in self.without
+
+
+def needed_files(source: Source, wanted: Wanted) -> Needed:
+    """What of ``source``, a component or a pipeline, is needed.
 
     What is missing or damaged comes back as problems. Raises ``InputError`` where there is neither.
     """
     needed = Needed()
     names = source.folder("")
     if PIPELINE_NAME in names:
-        _pipeline(source, needed, variant, components)
+        _pipeline(source, needed, wanted)
     elif CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
-        _weights(source, needed, "", names, variant)
+        _weights(source, needed, "", names, wanted.variant)
     else:
         raise _no_checkpoint(source)
     return needed
@@ -85,20 +97,21 @@ def needed_for_file(source: Source, name: str) -> Needed:
     return needed
 
 
-def _pipeline(source: Source, needed: Needed, variant: str | None, components: Collection[str] | None) -> None:
+def _pipeline(source: Source, needed: Needed, wanted: Wanted) -> None:
     needed.small.append(PIPELINE_NAME)
     pipeline = read_pipeline(source.read(PIPELINE_NAME).parent)
     for component, (library, _) in pipeline.components.items():
-        if components is not None and component not in components:
+        if not wanted.takes(component):
             continue
         names = source.folder(component)
         if not names:
             message = f"{source.where / component}: no such folder, though {PIPELINE_NAME} names the component"
             needed.problems.append(Problem("component_missing", message, str(source.where / component)))
         elif weights_among(names):
-            _weights(source, needed, component, names, _present(names, variant), single_first=library == "transformers")
+            variant = _present(names, wanted.variant)
+            _weights(source, needed, component, names, variant, single_first=library == "transformers")
         elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
-            _weights(source, needed, component, names, variant)
+            _weights(source, needed, component, names, wanted.variant)
         else:
             needed.texts.extend(f"{component}/{name}" for name in names if name.endswith(_TEXTS))
 

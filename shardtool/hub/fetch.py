@@ -6,14 +6,13 @@ cached. What comes out is a plain local path, so no loader ever sees a repo's na
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from huggingface_hub import constants
 
-from shardtool.checkpoint.needed import Needed, Source, needed_files, needed_for_file
+from shardtool.checkpoint.needed import Needed, Source, Wanted, needed_files, needed_for_file
 from shardtool.errors import HubError, InputError
-from shardtool.events import Listener, Note, ignore
+from shardtool.events import Listener, Note
 from shardtool.hub.cache import cached_commit, cached_paths, record_revision, repo_folder, snapshot
 from shardtool.hub.download import download, download_one
 from shardtool.hub.listing import Listing, Place, look_up, place_of, place_on_hub
@@ -21,17 +20,10 @@ from shardtool.hub.trouble import explained
 from shardtool.source import HubSource
 
 
-def fetch(
-    source: HubSource,
-    *,
-    variant: str | None = None,
-    components: Collection[str] | None = None,
-    offline: bool = False,
-    on_event: Listener = ignore,
-) -> Path:
+def fetch(source: HubSource, wanted: Wanted, *, offline: bool, on_event: Listener) -> Path:
     """Where ``source`` lies on this machine, with all that is needed of it (see ``shardtool.source.local_path``)."""
     if offline or constants.HF_HUB_OFFLINE:
-        return _from_cache(source, variant, components)
+        return _from_cache(source, wanted)
     listing = look_up(source)
     place = place_on_hub(source, listing)
     folder = snapshot(source.repo, listing.commit)
@@ -41,17 +33,15 @@ def fetch(
             download_one(listing, place.path(name))
         return folder / place.path(name)
 
-    needed = _needed(place, Source(place.below(listing.files), read, place.shown), variant, components)
+    needed = _needed(place, Source(place.below(listing.files), read, place.shown), wanted)
     if needed.problems:
         raise InputError.of_all(needed.problems)
     _complete(source, listing, [place.path(name) for name in needed.names], on_event)
     return _result(folder, place)
 
 
-def _needed(place: Place, source: Source, variant: str | None, components: Collection[str] | None) -> Needed:
-    if place.file is not None:
-        return needed_for_file(source, place.file)
-    return needed_files(source, variant=variant, components=components)
+def _needed(place: Place, source: Source, wanted: Wanted) -> Needed:
+    return needed_files(source, wanted) if place.file is None else needed_for_file(source, place.file)
 
 
 def _result(folder: Path, place: Place) -> Path:
@@ -82,7 +72,7 @@ def _of_other_size(folder: Path, listing: Listing, paths: list[str]) -> list[str
     return [path for path in paths if (folder / path).stat().st_size != listing.files[path].size]
 
 
-def _from_cache(source: HubSource, variant: str | None, components: Collection[str] | None) -> Path:
+def _from_cache(source: HubSource, wanted: Wanted) -> Path:
     revision = source.revision or constants.DEFAULT_REVISION
     commit = cached_commit(source.repo, revision)
     if commit is None:
@@ -94,7 +84,7 @@ def _from_cache(source: HubSource, variant: str | None, components: Collection[s
         raise not_in_cache(source, commit)
     local = Source(place.below(paths), lambda name: folder / place.path(name), place.shown)
     try:
-        needed = _needed(place, local, variant, components)
+        needed = _needed(place, local, wanted)
     except InputError as error:
         raise _incomplete(source, commit, _not_all(source, error.message)) from error
     _check_cached(source, commit, place, needed)

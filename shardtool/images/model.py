@@ -39,8 +39,10 @@ class Base:
     reason: str | None = None
 
 
-def choose_base(model: str | None, unet: str | None, default: str | None) -> Base:
+def choose_base(model: str | None, unet: str | None, default: str | None, unet_path: Path | None = None) -> Base:
     """The base pipeline that ``--model`` and ``--unet`` mean together; ``default`` stands in where neither says.
+
+    ``unet_path`` is where the UNet is on this machine.
 
     A UNet inside a pipeline takes that pipeline. Any other is compared with the known bases by its config, and
     ``UsageError`` asks for ``--model`` where it is none of theirs.
@@ -48,7 +50,7 @@ def choose_base(model: str | None, unet: str | None, default: str | None) -> Bas
     if model is not None:
         return Base(model)
     if unet is not None:
-        return _base_of_unet(unet, default)
+        return _base_of_unet(unet, default, unet_path)
     if default is not None:
         return Base(default, f"model: {default}, from SHARDTOOL_MODEL or the config file")
     return Base(
@@ -56,20 +58,20 @@ def choose_base(model: str | None, unet: str | None, default: str | None) -> Bas
     )
 
 
-def _base_of_unet(unet: str, default: str | None) -> Base:
+def _base_of_unet(unet: str, default: str | None, unet_path: Path | None) -> Base:
     source = parse_source(unet)
+    path = source.path if isinstance(source, LocalSource) else unet_path
+    folder = None if path is None else path if path.is_dir() else path.parent
     if isinstance(source, HubSource):
-        if source.subfolder is not None:
+        if source.subfolder is not None or (folder is not None and (folder / "model_index.json").exists()):
             revision = f"@{source.revision}" if source.revision else ""
             return Base(f"{source.repo}{revision}", f"model: {source.repo}, which the UNet is part of")
-    else:
-        folder = source.path if source.path.is_dir() else source.path.parent
+    elif folder is not None:
         for place in (folder, folder.resolve().parent):
             if (place / "model_index.json").exists():
                 return Base(str(place), f"model: {place}, which the UNet is part of")
-        known = _known_base(folder / "config.json")
-        if known is not None:
-            return known
+    if folder is not None and (known := _known_base(folder / "config.json")):
+        return known
     if default is not None:
         return Base(default, f"model: {default}, from SHARDTOOL_MODEL or the config file")
     raise UsageError(

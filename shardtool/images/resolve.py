@@ -63,11 +63,14 @@ def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listene
         for name, typed in (("unet", choice.unet), ("vae", choice.vae))
         if typed is not None
     }
-    base = choose_base(choice.model, choice.unet, default)
+    unet = overrides["unet"][1] if "unet" in overrides else None
+    base = choose_base(choice.model, choice.unet, default, unet)
     if base.reason:
         on_event(Note("model_chosen", base.reason))
     source = parse_source(base.source, revision=choice.revision if choice.model else None)
-    path = local_path(source, variant=choice.variant, offline=choice.offline, on_event=on_event)
+    path = local_path(
+        source, variant=choice.variant, without=tuple(overrides), offline=choice.offline, on_event=on_event
+    )
     parts = read_parts(path, {name: found for name, (_, found) in overrides.items()}, variant=choice.variant)
     require_partners(parts)
     return ResolvedModel(
@@ -85,8 +88,15 @@ def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listene
 
 
 def _find(typed: str, choice: ModelChoice, on_event: Listener, *, components: tuple[str, ...]) -> Path:
+    """Where a component from elsewhere is; the variant is taken where it exists, as in a pipeline."""
     source = parse_source(typed)
-    return local_path(source, components=components, offline=choice.offline, on_event=on_event)
+    for variant in dict.fromkeys((choice.variant, None)):
+        try:
+            return local_path(source, variant=variant, components=components, offline=choice.offline, on_event=on_event)
+        except InputError as error:
+            if error.code != "variant_absent" or variant is None:
+                raise
+    raise AssertionError(typed)
 
 
 def parse_lora(text: str) -> tuple[str, float]:
