@@ -18,6 +18,7 @@ from .command import register
 from .diff import diff
 from .generate import generate
 from .inspect import inspect
+from .load import load
 from .merge import merge
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import show
@@ -66,7 +67,7 @@ def root(
     }
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect, verify, diff, repair, generate)
+COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect, verify, diff, repair, load, generate)
 
 for function in COMMANDS:
     register(app, function)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import accelerate
@@ -23,26 +22,12 @@ from shardtool.checkpoint.inventory import WeightsFile
 from shardtool.classes import model_class
 from shardtool.errors import RefusedError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
-from shardtool.machine import read_inventory
-from shardtool.needs import Dtype, count_needs
-from shardtool.parts import Part, read_component
-from shardtool.placement import Inventory, Placement, Request, plan_placement
+from shardtool.load_plan import STRICT, Allowed
+from shardtool.needs import Dtype
+from shardtool.parts import Part
 from shardtool.quiet import quiet
+from shardtool.recast import TORCH_DTYPES, Recast, start_recast
 from shardtool.strict import Match, build_on_meta, match_names, require_fit
-
-TORCH_DTYPES: Mapping[Dtype, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """Globs of tensor names that may be missing (then they are zeros) or unexpected (then they are left out)."""
-
-    missing: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
-
-
-STRICT = Allowed()
-"""Nothing may be missing, nothing unexpected."""
 
 
 @dataclass(frozen=True)
@@ -64,83 +49,74 @@ class ComponentReport:
     renamed: int = 0
 
 
-@dataclass(frozen=True)
-class LoadedComponent:
-    """A model, ready to run (in evaluation mode), its placement, and what is to be said of it."""
-
-    model: Any
-    placement: Placement
-    report: ComponentReport
-
-
-def load_component(
-    path: Path,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    variant: str | None = None,
-    inventory: Inventory | None = None,
-    force: bool = False,
-    allowed: Allowed = STRICT,
-    on_event: Listener = ignore,
-) -> LoadedComponent:
-    """The model in the component folder ``path`` (or the weights file with its ``config.json`` beside it).
-
-    ``device`` and ``dtype`` are as in ``build_pipeline``. Raises ``InputError`` where weights and config are damaged or
-    do not fit each other, and ``RefusedError`` where the placement is not possible; both before a weight is read.
-    """
-    part = read_component(path, variant=variant, on_event=on_event)
-    request = Request(device, dtype, offload="none", force=force)
-    placement = plan_placement(request, inventory or read_inventory(), count_needs({part.name: part}))
-    model, report = load_part(part, placement.device, placement.dtype, allowed=allowed, on_event=on_event)
-    return LoadedComponent(model, placement, report)
-
-
 def load_part(
-    part: Part, device: str, dtype: Dtype, *, allowed: Allowed = STRICT, on_event: Listener = ignore
+    part: Part,
+    device: str,
+    dtype: Dtype,
+    *,
+    allowed: Allowed = STRICT,
+    recast: Recast | None = None,
+    on_event: Listener = ignore,
 ) -> tuple[Any, ComponentReport]:
-    """The model of ``part`` on ``device`` in ``dtype``. Raises ``InputError`` where it does not fit its headers."""
+    """The model of ``part`` on ``device`` in ``dtype``; ``recast`` is a cast of it that is already under way.
+
+    Raises ``InputError`` where the model that its config describes is not what its headers hold.
+    """
     began = time.perf_counter()
-    meta = build_on_meta(part)
-    match = match_names(part, meta)
-    require_fit(part, meta, match, missing=allowed.missing, unexpected=allowed.unexpected)
-    return _finish(part, meta, match, device, dtype, began, on_event)
-
-
-def _finish(
-    part: Part, meta: Any, match: Match, device: str, dtype: Dtype, began: float, on_event: Listener
-) -> tuple[Any, ComponentReport]:
-    task = f"load:{part.name}"
-    checkpoint = part.checkpoint
-    if checkpoint is None:
-        raise AssertionError(part.name)
-    on_event(Started(task, f"Loading {part.name}", checkpoint.nbytes))
-    weights = dict(_read(part, match, on_event, task))
-    for name in match.missing:
-        on_event(Note("tensor_missing_allowed", f"{part.name}: {name} is missing and set to zero", warning=True))
-        weights[name] = torch.zeros(meta.state_dict()[name].shape, dtype=TORCH_DTYPES[dtype])
-    if isinstance(meta, diffusers.ModelMixin):
-        model = _fill_diffusers(part, meta, weights, torch.device(device), dtype)
-    else:
-        model = _load_transformers(part, weights, torch.device(device), dtype)
-    on_event(Finished(task))
+    try:
+        meta = build_on_meta(part)
+        match = match_names(part, meta)
+        require_fit(part, meta, match, missing=allowed.missing, unexpected=allowed.unexpected)
+        if recast is None and device == "cpu":
+            recast = start_recast(part, dtype)
+        model = _load(part, meta, match, device, dtype, recast, on_event)
+    finally:
+        if recast is not None:
+            recast.close()
     check_placed(part.name, model, device)
     renamed = sum(new != old for new, old in match.names.items())
     return model, report_on(part.name, model, str(part.folder), time.perf_counter() - began, renamed)
 
 
-def _read(part: Part, match: Match, on_event: Listener, task: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors under the names that the loader wants, mapped from their files."""
+def _load(
+    part: Part, meta: Any, match: Match, device: str, dtype: Dtype, recast: Recast | None, on_event: Listener
+) -> Any:
+    task = f"load:{part.name}"
+    on_event(Started(task, f"Loading {part.name}", part.checkpoint.nbytes if part.checkpoint else None))
+    ready: dict[str, torch.Tensor] = {}
+    if recast is not None:
+        for nbytes in recast.progress():
+            on_event(Advanced(task, nbytes))
+        unwanted = _unwanted_casts(meta, match, dtype)
+        ready = {name: tensor for name, tensor in recast.tensors.items() if name not in unwanted}
+    weights: dict[str, torch.Tensor] = {}
+    for name, tensor in _read(part, match, ready):
+        weights[name] = _placed(meta, name, tensor, torch.device(device), dtype)
+        on_event(Advanced(task, 0 if recast is not None else tensor.nbytes))
+    for name in match.missing:
+        on_event(Note("tensor_missing_allowed", f"{part.name}: {name} is missing and set to zero", warning=True))
+        weights[name] = torch.zeros(meta.state_dict()[name].shape, dtype=TORCH_DTYPES[dtype], device=device)
+    if isinstance(meta, diffusers.ModelMixin):
+        model = _fill_diffusers(part, meta, weights, torch.device(device))
+    else:
+        model = _load_transformers(part, weights, torch.device(device), dtype)
+    on_event(Finished(task))
+    return model
+
+
+def _read(part: Part, match: Match, ready: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors under the names that the loader wants: from ``ready`` (by stored name), else mapped from files."""
     targets: dict[str, str] = {}
     for new, old in match.names.items():
         targets.setdefault(old, old if new in match.converted else new)
     for file in part.checkpoint.files if part.checkpoint else ():
+        names = [info.name for info in file.header.tensors if info.name in targets]
+        yield from ((targets[name], ready[name]) for name in names if name in ready)
+        if all(name in ready for name in names):
+            continue
         _check_same(file)
         with safe_open(file.path, framework="pt") as opened:
-            for info in file.header.tensors:
-                if info.name in targets:
-                    yield targets[info.name], opened.get_tensor(info.name)
-                on_event(Advanced(task, info.nbytes))
+            yield from ((targets[name], opened.get_tensor(name)) for name in names if name not in ready)
         _check_same(file)
 
 
@@ -149,17 +125,31 @@ def _check_same(file: WeightsFile) -> None:
         opened.check_unchanged(file.state)
 
 
-def _fill_diffusers(part: Part, meta: Any, weights: dict[str, torch.Tensor], device: torch.device, dtype: Dtype) -> Any:
-    """Put the weights into a diffusers model, cast as its own loader casts them (modules kept in fp32 included)."""
+def _unwanted_casts(meta: Any, match: Match, dtype: Dtype) -> set[str]:
+    """Stored names that the class keeps in a wider dtype than ``dtype``, so that their cast is not wanted."""
+    if dtype == "fp32":
+        return set()
+    if not isinstance(meta, diffusers.ModelMixin):
+        # transformers decides by patterns of its own; where it has some for this dtype, it gets the tensors as stored.
+        return set(match.names.values()) if meta._get_dtype_plan(TORCH_DTYPES[dtype]) else set()
+    kept = kept_in_fp32(meta)
+    return {old for new, old in match.names.items() if kept & set(new.split("."))}
+
+
+def _placed(meta: Any, name: str, tensor: torch.Tensor, device: torch.device, dtype: Dtype) -> torch.Tensor:
+    """``tensor`` where and in what the model wants it. transformers casts itself, by rules of its own."""
+    if not isinstance(meta, diffusers.ModelMixin) or not tensor.is_floating_point():
+        return tensor.to(device)
+    return tensor.to(device, torch.float32 if kept_in_fp32(meta) & set(name.split(".")) else TORCH_DTYPES[dtype])
+
+
+def _fill_diffusers(part: Part, meta: Any, weights: dict[str, torch.Tensor], device: torch.device) -> Any:
+    """Put the weights into a diffusers model; its constructor has run on meta."""
     model = meta
     if hidden_buffers(meta):
         # Buffers that no file holds (tables of positions) are computed by the constructor, so not on meta.
         with quiet(), no_init_weights(), accelerate.init_empty_weights(include_buffers=False):
             model = model_class(part).from_config(dict(part.config or {}))
-    kept = kept_in_fp32(model)
-    for name, tensor in weights.items():
-        wanted = torch.float32 if kept & set(name.split(".")) else TORCH_DTYPES[dtype]
-        weights[name] = tensor.to(device, wanted if tensor.is_floating_point() else tensor.dtype)
     model.load_state_dict(weights, strict=True, assign=True)
     model.register_to_config(_name_or_path=str(part.folder))
     if device.type != "cpu":

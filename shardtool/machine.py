@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import torch
 
-from shardtool.memory import read_memory
+from shardtool.host import cpu_has_bf16, local_rank, read_memory
 from shardtool.placement import Accelerator, Inventory
-
-_CPU_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""How /proc/cpuinfo calls instructions that multiply in bf16: on x86 the first two, on ARM the last."""
 
 
 def read_inventory() -> Inventory:
@@ -21,8 +15,8 @@ def read_inventory() -> Inventory:
         (*_cuda(), *_xpu(), *_mps()),
         cpu_total=memory.total,
         cpu_free=memory.free,
-        cpu_bf16=_cpu_has_bf16(),
-        local_rank=_local_rank(),
+        cpu_bf16=cpu_has_bf16(),
+        local_rank=local_rank(),
     )
 
 
@@ -52,18 +46,3 @@ def _mps() -> list[Accelerator]:
     free = max(total - torch.mps.driver_allocated_memory(), 0)
     # bf16 came to Metal with macOS 14.
     return [Accelerator("mps", 0, "Apple GPU", total, free, torch.backends.mps.is_macos_or_newer(14, 0))]
-
-
-def _cpu_has_bf16() -> bool:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return False
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return not _CPU_BF16_FLAGS.isdisjoint(flags.split())
-
-
-def _local_rank() -> int | None:
-    """Set by ``torchrun`` and by ``accelerate launch`` (for several processes), which both set ``RANK`` too."""
-    rank = os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isdigit() and "RANK" in os.environ else None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from shardtool.activations import Run
 from shardtool.parts import Part
 
 Dtype: TypeAlias = Literal["fp32", "fp16", "bf16"]
@@ -87,8 +88,8 @@ class Needs:
         return sum(part.weight_bytes(dtype) for part in self.components) if offload != "none" else 0
 
 
-def count_needs(parts: Mapping[str, Part]) -> Needs:
-    """What the parts with weights need, counted from their headers."""
+def count_needs(parts: Mapping[str, Part], run: Run | None = None) -> Needs:
+    """What the parts with weights need, counted from their headers; with ``run``, what running them takes besides."""
     return Needs(tuple(_count(part) for part in parts.values() if part.checkpoint is not None))
 
 

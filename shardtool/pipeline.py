@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
+from shardtool.activations import Run
 from shardtool.classes import pipeline_class, settings_class
 from shardtool.errors import InputError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
-from shardtool.fit import require_partners
-from shardtool.loading import STRICT, Allowed, ComponentReport, check_placed, load_part, report_on
-from shardtool.machine import read_inventory
-from shardtool.needs import count_needs
-from shardtool.parts import Part, PipelineParts, read_parts
-from shardtool.placement import Inventory, Placement, Request, plan_placement
+from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
+from shardtool.loading import ComponentReport, check_placed, load_part, report_on
+from shardtool.parts import Part, PipelineParts
+from shardtool.placement import Inventory, Placement, Request
 from shardtool.quiet import quiet
+from shardtool.recast import Recast
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def build_pipeline(
     offload: str = "auto",
     variant: str | None = None,
     inventory: Inventory | None = None,
+    run: Run | None = None,
     force: bool = False,
     allowed: Allowed = STRICT,
     on_event: Listener = ignore,
@@ -60,8 +61,9 @@ def build_pipeline(
 
     ``device`` is ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``, ``"mps"`` or ``"xpu"``; ``dtype`` ``"auto"``,
     ``"fp32"``, ``"fp16"`` or ``"bf16"``; ``offload`` ``"auto"``, ``"none"``, ``"model"``, ``"group"`` or
-    ``"sequential"``. ``inventory`` is what the machine has; by default it is read. ``force`` goes on
-    where it does not fit by the numbers; ``allowed`` are names of tensors that may be missing or unexpected.
+    ``"sequential"``. ``inventory`` is what the machine has; by default it is read. ``run`` is the size of the pictures,
+    for the memory they take. ``force`` goes on where it does not fit by the numbers; ``allowed`` are names of tensors
+    that may be missing or unexpected.
 
     Raises ``InputError`` where a part is missing, damaged or does not fit the others, and ``RefusedError`` where the
     placement is not possible here; both before any weight is read.
@@ -69,42 +71,58 @@ def build_pipeline(
     overrides = overrides or {}
     models = {name: given for name, given in overrides.items() if isinstance(given, torch.nn.Module)}
     paths = {name: given for name, given in overrides.items() if isinstance(given, Path)}
-    parts = read_parts(base, paths, given=frozenset(models), variant=variant, on_event=on_event)
-    require_partners(parts)
-    request = Request(device, dtype, offload, force)
-    placement = plan_placement(request, inventory or read_inventory(), count_needs(parts.with_weights))
-    return assemble(parts, placement, models=models, allowed=allowed, on_event=on_event)
+    plan = plan_pipeline(
+        base,
+        Request(device, dtype, offload, force),
+        overrides=paths,
+        given=frozenset(models),
+        run=run,
+        variant=variant,
+        inventory=inventory,
+        on_event=on_event,
+    )
+    return assemble(plan, models=models, allowed=allowed, on_event=on_event)
 
 
 def assemble(
-    parts: PipelineParts,
-    placement: Placement,
+    plan: LoadPlan,
     *,
     models: Mapping[str, torch.nn.Module] | None = None,
     allowed: Allowed = STRICT,
+    recasts: Mapping[str, Recast] | None = None,
     on_event: Listener = ignore,
 ) -> BuiltPipeline:
-    """Load the parts where ``placement`` says and make the pipeline of them; ``models`` are those handed in loaded."""
+    """Load the parts of a plan for a pipeline and make the pipeline of them; ``models`` are those handed in loaded.
+
+    ``recasts`` are casts that are already under way, by component.
+    """
+    parts = plan.pipeline
+    if parts is None:
+        raise AssertionError("a plan for one component makes no pipeline")
     found = pipeline_class(parts)
-    # With offload, everything waits in main memory and the hooks of the offload bring it to the device.
-    device = placement.device if placement.offload == "none" else "cpu"
     modules: dict[str, Any] = dict(models or {})
     reports: dict[str, ComponentReport] = {}
     for name, model in modules.items():
-        check_placed(name, model, device)
+        check_placed(name, model, plan.device)
         reports[name] = report_on(name, model, "given", 0.0)
-    task = "load"
-    on_event(Started(task, "Loading the pipeline", len(parts.parts), "components"))
+    on_event(Started("load", "Loading the pipeline", len(parts.parts), "components"))
     for name, part in parts.parts.items():
         if part.checkpoint is None:
             modules[name] = _load_settings(part)
         else:
-            modules[name], reports[name] = load_part(part, device, placement.dtype, allowed=allowed, on_event=on_event)
-        on_event(Advanced(task))
+            modules[name], reports[name] = load_part(
+                part,
+                plan.device,
+                plan.placement.dtype,
+                allowed=allowed,
+                recast=(recasts or {}).get(name),
+                on_event=on_event,
+            )
+        on_event(Advanced("load"))
     pipe = _construct(found, parts, modules)
-    _offload(pipe, placement)
-    on_event(Finished(task))
-    return BuiltPipeline(pipe, placement, reports)
+    _offload(pipe, plan.placement)
+    on_event(Finished("load"))
+    return BuiltPipeline(pipe, plan.placement, reports)
 
 
 def _load_settings(part: Part) -> Any:

@@ -19,6 +19,8 @@ import torch
 
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
+from shardtool.needs import Dtype
+from shardtool.parts import Part
 
 TORCH_STORED: Mapping[str, torch.dtype] = {
     "F64": torch.float64,
@@ -29,6 +31,8 @@ TORCH_STORED: Mapping[str, torch.dtype] = {
     "F8_E5M2": torch.float8_e5m2,
 }
 """The floating-point dtypes of a header that can be cast."""
+
+TORCH_DTYPES: Mapping[Dtype, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 PIECE = 4 * 2**20
 """Bytes that a thread reads at once."""
@@ -50,14 +54,14 @@ class _Piece:
 class Recast:
     """A cast under way. It starts when it is made; when ``progress`` has run out, ``tensors`` holds the result.
 
-    ``tensors`` is stored name → tensor, for the floating-point tensors; integers are not in it.
+    ``tensors`` is stored name → tensor, for the floating-point tensors that are stored in another dtype.
     """
 
     def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, *, threads: int | None = None) -> None:
         self.dtype = dtype
         self._checkpoint = checkpoint
         self._files = {file.path: OpenFile(file.path) for file in checkpoint.files}
-        floats = {name: stored for name, stored in checkpoint.tensors.items() if stored.info.dtype in TORCH_STORED}
+        floats = _to_be_cast(checkpoint, dtype)
         self.tensors = _allocate(floats, dtype)
         self._pieces: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
@@ -117,6 +121,21 @@ class Recast:
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+
+def start_recast(part: Part, dtype: Dtype) -> Recast | None:
+    """Start casting the tensors of ``part`` that are stored in another dtype; ``None`` where there are none."""
+    if part.checkpoint is None or not _to_be_cast(part.checkpoint, TORCH_DTYPES[dtype]):
+        return None
+    return Recast(part.checkpoint, TORCH_DTYPES[dtype])
+
+
+def _to_be_cast(checkpoint: Checkpoint, dtype: torch.dtype) -> dict[str, StoredTensor]:
+    return {
+        name: stored
+        for name, stored in checkpoint.tensors.items()
+        if TORCH_STORED.get(stored.info.dtype, dtype) != dtype
+    }
 
 
 def _cast(piece: _Piece, buffer: bytearray, scratch: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Main memory: how much there is, how much is free within a container's limits, and what this process has used."""
+"""The host, without torch: main memory within a container's limits, the CPU's instructions, this process's use."""
 
 from __future__ import annotations
 
@@ -86,6 +86,32 @@ def _number(path: Path) -> int | None:
 def _key_values(path: Path) -> dict[str, int]:
     pairs = (line.split() for line in _lines(path))
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) >= 2 and pair[1].isdigit()}
+
+
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+"""How /proc/cpuinfo calls instructions that multiply in bf16: on x86 the first two, on ARM the last."""
+
+
+def cpu_has_bf16(root: Path = Path("/")) -> bool:
+    """Whether the CPU multiplies in bf16; ``False`` where the system does not say."""
+    flags = next((line for line in _lines(root / "proc/cpuinfo") if line.startswith(("flags", "Features"))), "")
+    return not _BF16_FLAGS.isdisjoint(flags.split())
+
+
+def local_rank() -> int | None:
+    """This process's number among those of a launch on this machine, as ``torchrun`` and ``accelerate`` set it."""
+    rank = os.environ.get("LOCAL_RANK", "")
+    return int(rank) if rank.isdigit() and "RANK" in os.environ else None
+
+
+def seconds_since_start() -> float | None:
+    """How long ago this process was started, interpreter included; ``None`` where the system does not say."""
+    stat = "".join(_lines(Path("/proc/self/stat")))
+    uptime = "".join(_lines(Path("/proc/uptime")))
+    if not stat or not uptime:
+        return None
+    started = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return max(float(uptime.split()[0]) - started, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""What is going to be loaded, where to, and whether it fits: all that is known before a weight is read.
+
+Nothing heavy is imported here, except torch to look for accelerators where the request leaves the device open and no
+inventory is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardtool.activations import Run
+from shardtool.events import Listener, ignore
+from shardtool.fit import require_partners
+from shardtool.host import cpu_has_bf16, local_rank, read_memory
+from shardtool.needs import Needs, count_needs
+from shardtool.parts import Part, PipelineParts, read_component, read_parts
+from shardtool.phases import Phases
+from shardtool.placement import Inventory, Placement, Request, plan_placement
+from shardtool.readahead import read_ahead
+
+if TYPE_CHECKING:
+    from shardtool.recast import Recast
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Globs of tensor names that may be missing (then they are zeros) or unexpected (then they are left out)."""
+
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+
+
+STRICT = Allowed()
+"""Nothing may be missing, nothing unexpected."""
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """The parts by name, what they need, the machine they were placed on, and where. ``pipeline`` is ``None`` for one
+    component alone. ``phases`` collects the time of each step."""
+
+    parts: Mapping[str, Part]
+    pipeline: PipelineParts | None
+    needs: Needs
+    inventory: Inventory
+    placement: Placement
+    phases: Phases
+
+    @property
+    def device(self) -> str:
+        """Where weights are loaded to: with offload they wait in main memory."""
+        return self.placement.device if self.placement.offload == "none" else "cpu"
+
+    @property
+    def with_weights(self) -> Mapping[str, Part]:
+        return {name: part for name, part in self.parts.items() if part.checkpoint is not None}
+
+    def begin(self) -> dict[str, Recast]:
+        """Start casting the largest part, where it has to be cast on the CPU, so that it goes on during imports."""
+        if self.device != "cpu" or not self.with_weights:
+            return {}
+        name, part = max(
+            self.with_weights.items(), key=lambda item: item[1].checkpoint.nbytes if item[1].checkpoint else 0
+        )
+        from shardtool.recast import start_recast
+
+        recast = start_recast(part, self.placement.dtype)
+        return {} if recast is None else {name: recast}
+
+
+def plan_component(
+    path: Path,
+    request: Request,
+    *,
+    variant: str | None = None,
+    inventory: Inventory | None = None,
+    on_event: Listener = ignore,
+) -> LoadPlan:
+    """Plan to load the one component at ``path``; ``inventory`` is what the machine has, by default it is looked at.
+
+    Raises ``InputError`` where headers or config are missing or damaged, ``RefusedError`` where it cannot be placed.
+    """
+    phases = Phases()
+    with phases.measure("headers"):
+        part = read_component(path, variant=variant, on_event=on_event)
+    return _plan({part.name: part}, None, request, None, inventory, phases)
+
+
+def plan_pipeline(
+    base: Path,
+    request: Request,
+    *,
+    overrides: Mapping[str, Path] | None = None,
+    given: frozenset[str] = frozenset(),
+    run: Run | None = None,
+    variant: str | None = None,
+    inventory: Inventory | None = None,
+    on_event: Listener = ignore,
+) -> LoadPlan:
+    """Plan to load the pipeline ``base`` with ``overrides``, for runs like ``run`` (default: one picture of its size).
+
+    Raises as ``plan_component``, and ``InputError`` where the parts do not fit each other.
+    """
+    phases = Phases()
+    with phases.measure("headers"):
+        pipeline = read_parts(base, overrides, given=given, variant=variant, on_event=on_event)
+        require_partners(pipeline)
+    return _plan(pipeline.parts, pipeline, request, run or Run(), inventory, phases)
+
+
+def _plan(
+    parts: Mapping[str, Part],
+    pipeline: PipelineParts | None,
+    request: Request,
+    run: Run | None,
+    inventory: Inventory | None,
+    phases: Phases,
+) -> LoadPlan:
+    needs = count_needs(parts, run)
+    if inventory is None:
+        read_ahead(file.path for part in parts.values() if part.checkpoint for file in part.checkpoint.files)
+        with phases.measure("look at the machine"):
+            inventory = _own_inventory(request)
+    placement = plan_placement(request, inventory, needs)
+    return LoadPlan(parts, pipeline, needs, inventory, placement, phases)
+
+
+def _own_inventory(request: Request) -> Inventory:
+    if request.device == "cpu":
+        memory = read_memory()
+        return Inventory((), memory.total, memory.free, cpu_has_bf16(), local_rank())
+    from shardtool.machine import read_inventory
+
+    return read_inventory()
