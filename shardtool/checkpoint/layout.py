@@ -120,15 +120,10 @@ class Draft:
 
 def entry_length(item: Item, start: int) -> int:
     """Bytes of the item's entry in the header when its data begins at ``start``."""
+    quoted = json.dumps(item.name, ensure_ascii=False).encode("utf-8")
+    sides = ",".join(map(str, item.shape))
     offsets = f"{start},{start + item.nbytes}"
-    return entry_frame(item.name, item.dtype, item.shape) + len(offsets)
-
-
-def entry_frame(name: str, dtype: str, shape: Sequence[int]) -> int:
-    """Bytes of an entry without its two offsets."""
-    quoted = json.dumps(name, ensure_ascii=False).encode("utf-8")
-    sides = ",".join(map(str, shape))
-    return len(quoted) + len(f':{{"dtype":"{dtype}","shape":[{sides}],"data_offsets":[,]}}')
+    return len(quoted) + len(f':{{"dtype":"{item.dtype}","shape":[{sides}],"data_offsets":[{offsets}]}}')
 
 
 def lay_out(items: Iterable[Item], metadata: Mapping[str, str], *, single: bool = False) -> Draft:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from shardtool.checkpoint.layout import Draft, FilePlan, Item, lay_out
 from shardtool.errors import InputError, RefusedError, UsageError
@@ -112,29 +113,49 @@ def _cuts(items: Sequence[Item], metadata: Mapping[str, str], split: Split) -> l
 
 
 def _even(items: Sequence[Item], metadata: Mapping[str, str], count: int, limit: int) -> list[int]:
-    """Cuts into at most ``count`` shards whose largest is as small as can be, found by halving the limit."""
+    """Cuts into ``count`` nearly equal shards whose largest is as small as can be, found by halving the limit."""
     low, high = 1, limit
-    best: list[int] = []
-    while low <= high:
+    while low < high:
         middle = (low + high) // 2
-        cuts = _within(items, metadata, middle, count)
-        if cuts is None:
-            low = middle + 1
+        if _fits(items, metadata, middle, count):
+            high = middle
         else:
-            best, high = cuts, middle - 1
-    return best or list(_greedy(items, metadata, 0, Split(limit, allow_oversize=True)))
+            low = middle + 1
+    return _spread(items, metadata, count, Split(low, allow_oversize=True))
 
 
-def _within(items: Sequence[Item], metadata: Mapping[str, str], limit: int, count: int) -> list[int] | None:
-    cuts: list[int] = []
+def _fits(items: Sequence[Item], metadata: Mapping[str, str], limit: int, count: int) -> bool:
+    """Whether ``count`` shards under ``limit`` are enough."""
     try:
-        for end in _greedy(items, metadata, 0, Split(limit)):
-            cuts.append(end)
-            if len(cuts) > count:
-                return None
+        ends = _greedy(items, metadata, 0, Split(limit))
+        return sum(1 for _ in islice(ends, count + 1)) <= count
     except RefusedError:
-        return None
-    return cuts
+        return False
+
+
+def _spread(items: Sequence[Item], metadata: Mapping[str, str], count: int, split: Split) -> list[int]:
+    """Exactly ``count`` shards that keep the limit, each as near to the average of what is left as can be."""
+    cuts: list[int] = []
+    begin = 0
+    for left in range(count, 1, -1):
+        farthest = min(_farthest(items, metadata, begin, split), len(items) - left + 1)
+        ideal = sum(item.nbytes for item in items[begin:]) / left
+        end = _nearest(items, begin, farthest, ideal)
+        if sum(1 for _ in islice(_greedy(items, metadata, end, split), left)) >= left:
+            end = farthest  # what is left would not fit: take all there is room for
+        cuts.append(end)
+        begin = end
+    return [*cuts, len(items)]
+
+
+def _nearest(items: Sequence[Item], begin: int, farthest: int, ideal: float) -> int:
+    """The end up to ``farthest`` that makes a shard of about ``ideal`` bytes."""
+    done, best, distance = 0, begin + 1, float("inf")
+    for end in range(begin + 1, farthest + 1):
+        done += items[end - 1].nbytes
+        if abs(done - ideal) <= distance:
+            best, distance = end, abs(done - ideal)
+    return best
 
 
 def _in_number(items: Sequence[Item], metadata: Mapping[str, str], count: int) -> tuple[FilePlan, ...]:
@@ -145,21 +166,7 @@ def _in_number(items: Sequence[Item], metadata: Mapping[str, str], count: int) -
     if count == 1:
         return (lay_out(items, metadata, single=True).plan(),)
     cuts = _even(items, metadata, count, lay_out(items, metadata).size())
-    while len(cuts) < count:
-        cuts = _halve_largest(items, cuts)
     return _laid_out(items, metadata, cuts, None)
-
-
-def _halve_largest(items: Sequence[Item], cuts: Sequence[int]) -> list[int]:
-    """One cut more, through the largest shard that has two tensors or more."""
-    spans = [(begin, end) for begin, end in zip([0, *cuts], cuts, strict=False) if end - begin > 1]
-    begin, end = max(spans, key=lambda span: sum(item.nbytes for item in items[slice(*span)]))
-    half, done = sum(item.nbytes for item in items[begin:end]) / 2, 0
-    for cut in range(begin + 1, end):
-        done += items[cut - 1].nbytes
-        if done >= half or cut == end - 1:
-            return sorted([*cuts, cut])
-    raise AssertionError(spans)
 
 
 def plan_like(
