@@ -11,6 +11,7 @@ from shardtool.checkpoint.compare import form
 from shardtool.checkpoint.contents import survey
 from shardtool.source import local_path, parse_source
 
+from .completion import complete_source
 from .options import OfflineOpt, VariantOpt
 from .output import Output, show, table
 from .progress import progress
@@ -26,8 +27,13 @@ SHOWN = 20
 
 def diff(
     out: Output,
-    a: Annotated[str, typer.Argument(metavar="A", help="A checkpoint or pipeline; sources as everywhere.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="A checkpoint or pipeline; sources as everywhere.", autocompletion=complete_source
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="What to compare it with.", autocompletion=complete_source)],
     *,
     variant: VariantOpt = None,
     offline: OfflineOpt = False,

@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from .completion import complete_source
+
 Text: TypeAlias = str | None
 Number: TypeAlias = int | None
 Real: TypeAlias = float | None
@@ -84,12 +86,32 @@ MaskOpt: TypeAlias = Annotated[
 
 ModelOpt: TypeAlias = Annotated[
     Text,
-    _option("Model", "--model", "-m", metavar="SOURCE", help="The pipeline [the embedded demo, or the UNet's own]."),
+    _option(
+        "Model",
+        "--model",
+        "-m",
+        metavar="SOURCE",
+        help="The pipeline [the embedded demo, or the UNet's own].",
+        autocompletion=complete_source,
+    ),
 ]
 UnetOpt: TypeAlias = Annotated[
-    Text, _option("Model", "--unet", metavar="SOURCE", help="This UNet in the pipeline, sharded or not.")
+    Text,
+    _option(
+        "Model",
+        "--unet",
+        metavar="SOURCE",
+        help="This UNet in the pipeline, sharded or not.",
+        autocompletion=complete_source,
+    ),
 ]
-VaeOpt: TypeAlias = Annotated[Text, _option("Model", "--vae", metavar="SOURCE", help="This VAE in the pipeline.")]
+VaeOpt: TypeAlias = Annotated[
+    Text,
+    _option("Model", "--vae", metavar="SOURCE", help="This VAE in the pipeline.", autocompletion=complete_source),
+]
+LoraOpt: TypeAlias = Annotated[
+    Texts, _option("Model", "--lora", metavar="SOURCE[:SCALE]", help="Add this LoRA; may be given several times.")
+]
 VariantOpt: TypeAlias = Annotated[
     Text, _option("Model", "--variant", metavar="NAME", help="Which weights: fp16, for files named *.fp16.*.")
 ]
@@ -114,11 +136,45 @@ FormatOpt: TypeAlias = Annotated[Text, _option("Getting", "--format", metavar="p
 OverwriteOpt: TypeAlias = Annotated[
     Flag, _option("Getting", "--overwrite", "-f", help="Replace images that are there.")
 ]
+SkipExistingOpt: TypeAlias = Annotated[
+    Flag,
+    _option("Getting", "--skip-existing", help="Keep images that are there and were made so; make the others."),
+]
+SidecarOpt: TypeAlias = Annotated[
+    Flag, _option("Getting", "--sidecar", help="Beside each image, a .json of how it was made.")
+]
+GridOpt: TypeAlias = Annotated[Flag, _option("Getting", "--grid", help="A contact sheet, grid.png, in the folder.")]
+GalleryOpt: TypeAlias = Annotated[
+    Flag, _option("Getting", "--gallery", help="One HTML page with all images, gallery.html, in the folder.")
+]
+PreviewOpt: TypeAlias = Annotated[Flag, _option("Getting", "--preview", help="Show the images in the terminal.")]
+PreviewEveryOpt: TypeAlias = Annotated[
+    Number, _option("Getting", "--preview-every", metavar="N", help="Show them every N steps while they become.")
+]
 MetadataOpt: TypeAlias = Annotated[
     Text,
     _option(
         "Getting", "--metadata", metavar="full|public|none", help="What the files say of how they were made [full]."
     ),
+]
+ReplayOpt: TypeAlias = Annotated[
+    File,
+    _option("Again", "--replay", metavar="IMAGE", help="Make this image (or its .json) again; what is typed wins."),
+]
+ExpectOpt: TypeAlias = Annotated[
+    Text,
+    _option(
+        "Again",
+        "--expect",
+        metavar="same|close[:DB]",
+        help="Exit 1 unless the replay is the same, or close (30 dB); without -o nothing is written.",
+    ),
+]
+KeepLatentsOpt: TypeAlias = Annotated[
+    Flag, _option("Again", "--keep-latents", help="On Ctrl-C keep the image in hand, to go on with --resume.")
+]
+ResumeOpt: TypeAlias = Annotated[
+    File, _option("Again", "--resume", metavar="FILE", help="Go on with an image that was stopped.")
 ]
 
 DeviceOpt: TypeAlias = Annotated[
@@ -132,6 +188,24 @@ OffloadOpt: TypeAlias = Annotated[
 ]
 ForceOpt: TypeAlias = Annotated[
     Flag, _option("Running", "--force", help="Try although it does not fit into memory by the numbers.")
+]
+VaeTilingOpt: TypeAlias = Annotated[
+    Flag, _option("Running", "--vae-tiling", help="Decode large images in tiles: less memory, slightly other pixels.")
+]
+VaeSlicingOpt: TypeAlias = Annotated[
+    Flag, _option("Running", "--vae-slicing", help="Decode one image at a time, as is done anyway.")
+]
+CompileOpt: TypeAlias = Annotated[
+    Flag, _option("Running", "--compile", help="Compile the UNet first: pays off in long runs.")
+]
+OnLongPromptOpt: TypeAlias = Annotated[
+    Text,
+    _option(
+        "Running",
+        "--on-long-prompt",
+        metavar="warn|error|chunk",
+        help="What to do with a prompt beyond the tokenizer's limit; chunk encodes all of it [warn].",
+    ),
 ]
 KeepGoingOpt: TypeAlias = Annotated[
     Flag, _option("Running", "--keep-going", help="Go on after an image that fails; exit 5 at the end.")

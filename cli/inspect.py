@@ -14,6 +14,7 @@ from shardtool.errors import InputError
 from shardtool.events import Listener
 from shardtool.source import HubSource, LocalSource, look_into, parse_source
 
+from .completion import complete_source
 from .inspect_data import Shown, SortKey, contents_data
 from .inspect_image import Image, read_image
 from .inspect_side import side_by_side
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 def inspect(
     out: Output,
     sources: Annotated[
-        list[str], typer.Argument(metavar="SOURCE...", help=f"What to look into: {SOURCE_FORMS}; or an image.")
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help=f"What to look into: {SOURCE_FORMS}; or an image.",
+            autocompletion=complete_source,
+        ),
     ],
     *,
     depth: Annotated[int, typer.Option("--depth", min=0, help="Levels of the module tree; 0 leaves it out.")] = 2,

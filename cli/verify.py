@@ -11,6 +11,7 @@ from shardtool.checkpoint.contents import survey
 from shardtool.source import local_path, look_into, parse_source
 from shardtool.verification import verify_against, verify_headers, verify_values
 
+from .completion import complete_source
 from .options import OfflineOpt, RevisionOpt, SourceArg, SubfolderOpt, VariantOpt
 from .output import Output
 from .progress import progress
@@ -23,7 +24,12 @@ def verify(
     *,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="SOURCE", help="Another source with the same tensors, bit for bit."),
+        typer.Option(
+            "--against",
+            metavar="SOURCE",
+            help="Another source with the same tensors, bit for bit.",
+            autocompletion=complete_source,
+        ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read the data too: NaN, infinities, recorded digests.")] = False,
     structure: Annotated[

@@ -17,6 +17,7 @@ from shardtool.events import Listener, Note
 from shardtool.sizes import format_size
 from shardtool.source import DEMO, LocalSource, parse_source
 
+from .completion import complete_component
 from .output import Output, show, table
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 ComponentsOpt: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--component", metavar="NAME", help="Only this component of a pipeline; may be repeated."),
+    typer.Option(
+        "--component",
+        metavar="NAME",
+        help="Only this component of a pipeline; may be repeated.",
+        autocompletion=complete_component,
+    ),
 ]
 DigestsOpt: TypeAlias = Annotated[
     bool, typer.Option("--digests", help="Record a SHA-256 of each tensor, and print the model's fingerprint.")
