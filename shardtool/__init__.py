@@ -22,8 +22,8 @@ _HOMES = {
     "LoadedComponent": "shardtool.api",
     "build_pipeline": "shardtool.api",
     "load_component": "shardtool.api",
-    "Accelerator": "shardtool.placement",
-    "Inventory": "shardtool.placement",
+    "Accelerator": "shardtool.devices",
+    "Inventory": "shardtool.devices",
     "Placement": "shardtool.placement",
     "Request": "shardtool.placement",
     "plan_placement": "shardtool.placement",
@@ -32,8 +32,9 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from shardtool.api import LoadedComponent, build_pipeline, load_component
+    from shardtool.devices import Accelerator, Inventory
     from shardtool.errors import ShardtoolError
-    from shardtool.placement import Accelerator, Inventory, Placement, Request, plan_placement
+    from shardtool.placement import Placement, Request, plan_placement
 
 __all__ = [
     "Accelerator",

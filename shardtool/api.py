@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardtool.checkpoint.folder import kind_of
+from shardtool.devices import Inventory
 from shardtool.errors import InputError
 from shardtool.events import Listener, ignore
 from shardtool.load_plan import plan_component
 from shardtool.load_run import load_planned
-from shardtool.placement import Inventory, Placement, Request
+from shardtool.placement import Placement, Request
 from shardtool.source import local_path, parse_source
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.strict_json import read_json_object
+from shardtool.devices import Accelerator, Inventory
 from shardtool.errors import InputError, UsageError
-from shardtool.placement import Accelerator, Inventory
 from shardtool.sizes import parse_size
 
 _KINDS = ("cuda", "mps", "xpu")

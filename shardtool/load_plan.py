@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardtool.activations import Run
+from shardtool.devices import Inventory
 from shardtool.events import Listener, ignore
 from shardtool.fit import require_partners
 from shardtool.host import cpu_has_bf16, local_rank, read_memory
 from shardtool.needs import Needs, count_needs
 from shardtool.parts import Part, PipelineParts, read_component, read_parts
 from shardtool.phases import Phases
-from shardtool.placement import Inventory, Placement, Request, plan_placement
+from shardtool.placement import Placement, Request, plan_placement
 from shardtool.readahead import read_ahead
 
 if TYPE_CHECKING:

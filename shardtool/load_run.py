@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardtool.checkpoint.digests import read_digests
 from shardtool.checkpoint.folder import kind_of
+from shardtool.devices import Inventory
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, Note, ignore
 from shardtool.host import seconds_since_start
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_component, plan_pipeline
-from shardtool.placement import Inventory, Request
+from shardtool.placement import Request
 
 if TYPE_CHECKING:
     from shardtool.forward import Forward

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from shardtool.devices import Accelerator, Inventory
 from shardtool.host import cpu_has_bf16, local_rank, read_memory
-from shardtool.placement import Accelerator, Inventory
 
 
 def read_inventory() -> Inventory:

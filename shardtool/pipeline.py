@@ -16,12 +16,13 @@ import torch
 
 from shardtool.activations import Run
 from shardtool.classes import pipeline_class, settings_class
+from shardtool.devices import Inventory
 from shardtool.errors import InputError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
 from shardtool.loading import ComponentReport, check_placed, load_part, report_on
 from shardtool.parts import Part, PipelineParts
-from shardtool.placement import Inventory, Placement, Request
+from shardtool.placement import Placement, Request
 from shardtool.quiet import quiet
 from shardtool.recast import Recast
 

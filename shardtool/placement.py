@@ -8,48 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
+from shardtool.devices import Accelerator, Inventory, choose_device
 from shardtool.errors import RefusedError, UsageError
 from shardtool.needs import OFFLOADS, STORED_DTYPES, Dtype, Needs, Offload
 from shardtool.sizes import format_size
 
 WORKSPACE: Final = 400_000_000
 """Bytes set aside on an accelerator for libraries' workspaces and the allocator's rounding; estimated, not measured."""
-
-
-@dataclass(frozen=True)
-class Accelerator:
-    """One device. ``total`` and ``free`` are bytes; ``bf16`` says that it computes in bf16 natively."""
-
-    kind: Literal["cuda", "mps", "xpu"]
-    index: int
-    name: str
-    total: int
-    free: int
-    bf16: bool = True
-
-    @property
-    def device(self) -> str:
-        """What torch calls it: ``cuda:0``; there is one ``mps`` only."""
-        return "mps" if self.kind == "mps" else f"{self.kind}:{self.index}"
-
-    def __str__(self) -> str:
-        return f"{self.device} ({self.name}, {format_size(self.free)} of {format_size(self.total)} free)"
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """What a machine has. CPU memory is in bytes, limits of a container included; ``cpu_bf16``: bf16 instructions.
-
-    ``local_rank`` is set inside a process that ``torchrun`` or ``accelerate launch`` started, one for each device.
-    """
-
-    accelerators: tuple[Accelerator, ...] = ()
-    cpu_total: int = 0
-    cpu_free: int = 0
-    cpu_bf16: bool = False
-    local_rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +61,8 @@ def plan_placement(request: Request, inventory: Inventory, needs: Needs) -> Plac
     fit (unless forced); ``UsageError`` for words that mean nothing.
     """
     reasons = _Reasons()
-    accelerator = _choose_device(request.device, inventory, reasons)
+    accelerator, why = choose_device(request.device, inventory)
+    reasons.add(why)
     dtype = _choose_dtype(request.dtype, accelerator, inventory, needs, reasons)
     offload = _choose_offload(request, accelerator, inventory, needs, dtype, reasons)
     device = accelerator.device if accelerator else "cpu"
@@ -105,66 +73,6 @@ def plan_placement(request: Request, inventory: Inventory, needs: Needs) -> Plac
         tuple(reasons.lines),
         needs.device_bytes(dtype, offload),
         needs.host_bytes(dtype, device, offload),
-    )
-
-
-def _choose_device(asked: str, inventory: Inventory, reasons: _Reasons) -> Accelerator | None:
-    """The accelerator, or ``None`` for the CPU."""
-    devices = inventory.accelerators
-    kind, _, number = asked.partition(":")
-    if asked == "auto":
-        return _auto_device(inventory, reasons)
-    if asked == "cpu":
-        reasons.add("device: cpu, as asked")
-        return None
-    if kind not in ("cuda", "mps", "xpu") or (number and not (number.isascii() and number.isdigit())):
-        raise UsageError(
-            f'--device "{asked}" is no device',
-            code="device_invalid",
-            hint="write auto, cpu, cuda, cuda:0, mps or xpu",
-        )
-    same_kind = [device for device in devices if device.kind == kind]
-    if not same_kind:
-        raise _no_device(f"there is no {kind} device here", devices)
-    index = int(number) if number else inventory.local_rank or 0
-    for device in same_kind:
-        if device.index == index:
-            reasons.add(f"device: {device.device}, as asked" + ("" if number or kind == "mps" else f" ({kind})"))
-            return device
-    raise _no_device(f"there is no {kind}:{index} here", devices)
-
-
-def _auto_device(inventory: Inventory, reasons: _Reasons) -> Accelerator | None:
-    devices = inventory.accelerators
-    if not devices:
-        reasons.add("device: cpu, there is no accelerator")
-        return None
-    if inventory.local_rank is not None:
-        if inventory.local_rank >= len(devices):
-            raise _no_device(f"process {inventory.local_rank} of this launch has no device of its own", devices)
-        device = devices[inventory.local_rank]
-        reasons.add(f"device: {device.device}, this process's own in a launch with one process for each device")
-        return device
-    if len(devices) == 1:
-        reasons.add(f"device: {devices[0].device}, the only accelerator ({devices[0].name})")
-        return devices[0]
-    listed = "; ".join(str(device) for device in devices)
-    first = devices[0].device
-    raise RefusedError(
-        f"--device auto with {len(devices)} accelerators: {listed}; a model is not split across them here",
-        code="multi_gpu",
-        hint=f"type --device {first}, or run one process for each: "
-        f"accelerate launch --num_processes {len(devices)} -m shardtool …",
-    )
-
-
-def _no_device(what: str, devices: Sequence[Accelerator]) -> RefusedError:
-    there = "; ".join(str(device) for device in devices) or "the CPU only"
-    words = " or ".join(f"--device {device.device}" for device in devices[:3])
-    return RefusedError(
-        f"{what}; this machine has: {there}",
-        code="no_device",
-        hint=f"type {words or '--device cpu'}, or --device auto" if len(devices) < 2 else f"type {words}",
     )
 
 

@@ -28,3 +28,11 @@ def own_hub_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def demo() -> Path:
     """The embedded demo pipeline; never write to it."""
     return ROOT / "shardtool" / "demo"
+
+
+@pytest.fixture(scope="session")
+def sd(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> Path:
+    """A tiny pipeline as Stable Diffusion 1.x, in fp32; never write to it."""
+    from tests.models import sd_pipeline
+
+    return sd_pipeline(tmp_path_factory.mktemp("families") / "sd", demo)
