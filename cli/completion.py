@@ -16,7 +16,7 @@ from shardtool.errors import ShardtoolError
 from shardtool.source import DEMO, HubSource, LocalSource, demo_path, parse_source
 
 _FILES = (".safetensors", ".index.json")
-_SOURCES = ("source", "sources", "model", "base")
+_SOURCES = ("source", "model")
 """Parameters of commands that name the pipeline whose components are meant."""
 
 
@@ -34,8 +34,9 @@ def complete_source(incomplete: str) -> list[str]:
 def complete_component(ctx: typer.Context, incomplete: str) -> list[str]:
     """The components of the pipeline that is named before on the line; those of the demo where none is."""
     named = next((value for name in _SOURCES if (value := ctx.params.get(name))), None)
-    text = named[0] if isinstance(named, list | tuple) else named
-    folder = _folder_of(text) if isinstance(text, str) else demo_path()
+    # Where the option that is being completed still lacks its value, the arguments are left unparsed.
+    text = named if isinstance(named, str) else next((word for word in ctx.args if not word.startswith("-")), None)
+    folder = _folder_of(text) if text else demo_path()
     return [name for name in _components(folder) if name.startswith(incomplete)]
 
 
