@@ -1,7 +1,8 @@
 """Calls of ``shardtool.source`` in another process, because the Hub's client reads its settings once, at import.
 
 ``ask(call(...), call(...))`` runs them one after the other and gives a result each; nothing may be printed by anyone on
-the way. Run as a program, this file is the other side; one process serves all calls with the same settings.
+the way. Run as a program, this file is the other side; one process serves all calls with the same settings. Nothing
+heavy may be imported by a call. ``ask.run(...)`` runs a whole command instead.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Ask:
         results: list[dict[str, Any]] = json.loads(answer)
         return results
 
+    def run(self, *arguments: str, **settings: str) -> dict[str, Any]:
+        """A whole command: its ``exit_code``, ``stdout`` and ``stderr``."""
+        return self({"arguments": arguments}, **settings)[0]
+
     def _process(self, settings: dict[str, str]) -> subprocess.Popen[str]:
         key = json.dumps(settings, sort_keys=True)
         if key not in self._processes:
@@ -71,7 +76,31 @@ class Ask:
             process.communicate(timeout=10)
 
 
+def _run(arguments: list[str]) -> dict[str, Any]:
+    from typer.testing import CliRunner
+
+    from cli.app import app
+
+    result = CliRunner().invoke(app, arguments, prog_name="shardtool")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return {"exit_code": result.exit_code, "stdout": result.stdout, "stderr": result.stderr}
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "arguments" in request:
+        return _run(request["arguments"])
+    heavy = _heavy()
+    result = _call(request)
+    assert _heavy() == heavy
+    return result
+
+
+def _heavy() -> set[str]:
+    return {"torch", "numpy", "diffusers", "transformers"} & set(sys.modules)
+
+
+def _call(request: dict[str, Any]) -> dict[str, Any]:
     from shardtool.checkpoint.contents import survey
     from shardtool.errors import ShardtoolError
     from shardtool.source import local_path, look_into, parse_source
@@ -118,11 +147,7 @@ def _described(contents: Any) -> dict[str, Any]:
 
 def main() -> None:
     for line in sys.stdin:
-        results = [_answer(request) for request in json.loads(line)]
-        heavy = {"torch", "numpy", "diffusers", "transformers"} & set(sys.modules)
-        if heavy:
-            raise SystemExit(f"loaded: {sorted(heavy)}")
-        print(json.dumps(results), flush=True)
+        print(json.dumps([_answer(request) for request in json.loads(line)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+_PIECE = 256 * 1024
 LARGE = (".safetensors", ".bin")
 TOKEN = "hf_" + "a" * 34
 """The only token that the server accepts."""
@@ -59,7 +61,7 @@ class HubServer:
 
     ``cuts`` maps a file's path to how often it is cut off in the middle, ``recorded`` to a size that is not its own.
     ``ailment`` is what the Hub's port suffers from: ``"down"`` (HTTP 503), ``"busy"`` (429), or ``"page"``: it answers
-    everything with a web page, as a hotel's network does.
+    everything with a web page, as a hotel's network does. ``delay`` is seconds for every 256 kB of a body.
     """
 
     def __init__(self) -> None:
@@ -68,6 +70,7 @@ class HubServer:
         self.cuts: dict[str, int] = {}
         self.recorded: dict[str, int] = {}
         self.ailment = ""
+        self.delay = 0.0
         self._hub = _listen(self, _Hub)
         self._cdn = _listen(self, _Cdn)
 
@@ -170,7 +173,9 @@ class _Answers(BaseHTTPRequestHandler):
         asked_for_it = "Authorization" in self.headers
         self.hub.requests.append(Request(self.command, self.repo, self.served, status, len(sent), asked_for_it))
         try:
-            self.wfile.write(sent)
+            for begin in range(0, len(sent), _PIECE):
+                self.wfile.write(sent[begin : begin + _PIECE])
+                time.sleep(self.hub.delay)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         if stop_at is not None:

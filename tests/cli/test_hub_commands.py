@@ -1,0 +1,182 @@
+"""The commands on sources on the Hub: a small one on loopback, with the real client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardtool.checkpoint.inventory import read_checkpoint
+from tests.hubcalls import ROOT, Ask, environment
+from tests.hubrepos import INDEX, SHARDS, STEM, add_weights, files_of
+from tests.hubserver import TOKEN, HubServer
+
+UNET = "sayakpaul/sdxl-unet-sharded"
+BASE = "stabilityai/stable-diffusion-xl-base-1.0"
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> Iterator[HubServer]:
+    """The demo pipeline under the name of SDXL's, and a sharded component beside it."""
+    folder = tmp_path_factory.mktemp("sharded")
+    add_weights(folder, shards=3)
+    with HubServer() as server:
+        server.add("org/unet", folder)
+        server.add("org/gated", folder, gated=True)
+        server.add("org/damaged", {**files_of(folder), SHARDS[1]: (folder / SHARDS[1]).read_bytes()[:-8]})
+        server.add(BASE, demo)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ask(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    asked = Ask(hub, tmp_path_factory.mktemp("home"))
+    yield asked
+    asked.close()
+
+
+def data_of(ran: dict[str, Any]) -> Any:
+    assert ran["exit_code"] == 0, ran["stderr"]
+    return json.loads(ran["stdout"])["data"]
+
+
+@pytest.mark.parametrize("part", ["", "unet"])
+def test_inspect_says_the_same_of_a_remote_source_as_of_a_local_one(ask: Ask, demo: Path, part: str) -> None:
+    remote = data_of(ask.run("inspect", f"{BASE}:{part}" if part else BASE, "--json", "--tensors"))
+    local = data_of(ask.run("inspect", str(demo / part), "--json", "--tensors"))
+    text = json.dumps(remote).replace(f"{BASE}:{part}", f"{BASE}/{part}".rstrip("/")).replace(BASE, str(demo))
+    assert json.loads(text) == local
+
+
+def test_inspect_and_verify_leave_nothing_in_the_cache(ask: Ask, hub: HubServer) -> None:
+    hub.requests.clear()
+    assert ask.run("inspect", "org/unet")["exit_code"] == 0
+    assert ask.run("verify", "org/unet", "--structure")["exit_code"] == 0
+    assert not (ask.home / "hub" / "models--org--unet").exists()
+    assert hub.fetched("org/unet") == {"config.json", INDEX, *SHARDS}
+
+
+def test_verify_finds_damage_without_a_download(ask: Ask, hub: HubServer) -> None:
+    ran = ask.run("verify", "org/damaged", "--structure", "--json")
+    assert ran["exit_code"] == 1
+    assert "truncated" in ran["stdout"]
+    assert f"org/damaged/{SHARDS[1]}" in ran["stdout"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["inspect", "org/nothing"], "repo_not_found"),
+        (["verify", "org/unet", "--revision", "v9"], "revision_not_found"),
+        (["shard", "org/unet", "--subfolder", "vae", "-o", "out"], "entry_not_found"),
+        (["merge", "org/gated", "-o", "out"], "gated"),
+        (["diff", "org/other", "demo", "--offline"], "offline_absent"),
+    ],
+)
+def test_what_the_hub_refuses_is_exit_code_6(ask: Ask, arguments: list[str], code: str) -> None:
+    ran = ask.run(*arguments, "--json")
+    assert ran["exit_code"] == 6
+    document = json.loads(ran["stdout"])
+    assert (document["ok"], document["error"]["code"]) == (False, code)
+    assert ran["stderr"].splitlines()[-2:] == [
+        f"error: {document['error']['message']}",
+        f"hint: {document['error']['hint']}",
+    ]
+
+
+def test_a_token_is_never_shown(ask: Ask) -> None:
+    for arguments in (["inspect", "org/gated", "--debug"], ["inspect", "org/gated", "-v", "--json"]):
+        ran = ask.run(*arguments, HF_TOKEN=TOKEN)
+        assert ran["exit_code"] == 6
+        assert TOKEN not in ran["stdout"] + ran["stderr"]
+
+
+def test_shard_and_merge_download_once_and_then_work_offline(ask: Ask, hub: HubServer, tmp_path: Path) -> None:
+    ran = ask.run("shard", f"{BASE}:vae", "--max-size", "1MB", "-o", str(tmp_path / "vae"), "--progress", "json")
+    assert ran["exit_code"] == 0, ran["stderr"]
+    events = [json.loads(line) for line in ran["stderr"].splitlines() if line.startswith("{")]
+    download = [event for event in events if event.get("task") == "download"]
+    assert (download[0]["event"], download[-1]["event"]) == ("started", "finished")
+    assert download[-2]["done"] == download[-2]["total"] == download[0]["total"] > 2_000_000
+    hub.requests.clear()
+    ran = ask.run("merge", f"{BASE}:vae", "-o", str(tmp_path / "vae.safetensors"), "--offline")
+    assert ran["exit_code"] == 0, ran["stderr"]
+    assert hub.requests == []
+    parts, whole = read_checkpoint(tmp_path / "vae"), read_checkpoint(tmp_path / "vae.safetensors")
+    assert len(parts.files) == 3
+    assert {name: stored.info.shape for name, stored in parts.tensors.items()} == {
+        name: stored.info.shape for name, stored in whole.tensors.items()
+    }
+    assert ask.run("diff", str(tmp_path / "vae"), f"{BASE}:vae", "--offline")["exit_code"] == 0
+
+
+def test_commands_on_local_sources_ask_nobody(ask: Ask, hub: HubServer, tmp_path: Path) -> None:
+    hub.requests.clear()
+    for arguments in (["inspect", "demo"], ["verify", "demo", "--structure"], ["shard", "demo:unet", "-o", "x"]):
+        assert ask.run(*arguments, *(["--dry-run"] if "shard" in arguments else []))["exit_code"] == 0
+    assert hub.requests == []
+
+
+def test_ctrl_c_ends_a_download_at_once_and_the_next_run_completes_it(hub: HubServer, tmp_path: Path) -> None:
+    add_weights(tmp_path / "large", side=1800)
+    hub.add("org/large", tmp_path / "large")
+    hub.delay = 0.05
+    environ = environment(hub, tmp_path / "home")
+    command = [sys.executable, "-m", "cli", "shard", "org/large", "-o", str(tmp_path / "out")]
+    try:
+        with subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True) as process:
+            while not list((tmp_path / "home").rglob("*.incomplete")):
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, printed = process.communicate(timeout=20)
+    finally:
+        hub.delay = 0
+    assert process.returncode == 130
+    assert "Traceback" not in printed
+    assert not (tmp_path / "out").exists()
+    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert [path.name for path in (tmp_path / "out").glob("*.safetensors")] == [f"{STEM}.safetensors"]
+
+
+@pytest.mark.slow
+def test_the_seed_s_own_case_downloads_once_and_then_runs_offline(hub: HubServer, tmp_path: Path, demo: Path) -> None:
+    """A sharded UNet and its base pipeline by their names on the Hub; the base's own UNet is never downloaded."""
+    from PIL import Image, ImageChops
+
+    program = [sys.executable, "-m", "cli"]
+    sharded = tmp_path / "sharded"
+    subprocess.run(
+        [*program, "shard", "demo:unet", "--max-size", "3MB", "-o", str(sharded), "-q"], cwd=ROOT, check=True
+    )
+    hub.add(UNET, sharded)
+    command = [*program, "generate", "--unet", UNET, "--steps", "20", "dog", "--model", BASE, "--seed", "7", "-o"]
+    pictures = []
+    for name, more in (("first", []), ("again", ["--offline"])):
+        hub.requests.clear()
+        path = tmp_path / f"{name}.png"
+        ran = subprocess.run(
+            [*command, str(path), *more],
+            cwd=ROOT,
+            env=environment(hub, tmp_path / "home", OMP_NUM_THREADS=os.environ["OMP_NUM_THREADS"]),
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        pictures.append(Image.open(path).convert("RGB"))
+        if name == "first":
+            assert hub.fetched(UNET) == set(files_of(sharded))
+            assert not any(file.startswith("unet/") for file in hub.fetched(BASE))
+            assert f"vae/{STEM}.safetensors" in hub.fetched(BASE)
+        else:
+            assert hub.requests == []
+    assert ImageChops.difference(*pictures).getbbox() is None
