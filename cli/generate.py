@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from shardtool.errors import UsageError
 from shardtool.images.layers import Layers, read_config
-from shardtool.images.plan import Request, option_names, plan_run
+from shardtool.images.plan import Plan, Request, option_names, plan_run
+from shardtool.images.replay import Expectation, Replay, read_begun, read_replay
+from shardtool.images.seeds import draw_seed
 
 from . import generate_options as opt
 from .generate_view import made_data, made_lines, plan_data, plan_view, schedulers_view
 from .output import Output
+from .preview import previewer
 from .progress import progress
+from .stopping import stopping
+
+if TYPE_CHECKING:
+    from shardtool.events import Listener
+    from shardtool.generation.run import Outcome
 
 
 def generate(
@@ -42,17 +51,32 @@ def generate(
     model: opt.ModelOpt = None,
     unet: opt.UnetOpt = None,
     vae: opt.VaeOpt = None,
+    lora: opt.LoraOpt = None,
     variant: opt.VariantOpt = None,
     revision: opt.RevisionOpt = None,
     offline: opt.OfflineOpt = None,
     output: opt.OutputOpt = None,
     format: opt.FormatOpt = None,  # noqa: A002 (named as the user types it)
     overwrite: opt.OverwriteOpt = None,
+    skip_existing: opt.SkipExistingOpt = None,
     metadata: opt.MetadataOpt = None,
+    sidecar: opt.SidecarOpt = None,
+    grid: opt.GridOpt = None,
+    gallery: opt.GalleryOpt = None,
+    preview: opt.PreviewOpt = None,
+    preview_every: opt.PreviewEveryOpt = None,
+    replay: opt.ReplayOpt = None,
+    expect: opt.ExpectOpt = None,
+    keep_latents: opt.KeepLatentsOpt = None,
+    resume: opt.ResumeOpt = None,
     device: opt.DeviceOpt = None,
     dtype: opt.DtypeOpt = None,
     offload: opt.OffloadOpt = None,
     force: opt.ForceOpt = None,
+    vae_tiling: opt.VaeTilingOpt = None,
+    vae_slicing: opt.VaeSlicingOpt = None,
+    compile: opt.CompileOpt = None,  # noqa: A002
+    on_long_prompt: opt.OnLongPromptOpt = None,
     keep_going: opt.KeepGoingOpt = None,
     config: opt.ConfigOpt = None,
     dry_run: opt.DryRunOpt = False,
@@ -67,35 +91,90 @@ def generate(
     Examples:
       shardtool generate "dog"
       shardtool generate --unet build/demo-sharded/unet "dog" -o dog.png --seed 7
-      shardtool generate "a cat" "a fox" --count 4 -o out/
+      shardtool generate "a cat" "a fox" --count 4 -o out/ --grid
       shardtool generate --model ORG/NAME --prompts-file prompts.txt -o "out/{index}-{seed}.png"
+      shardtool generate --replay golden.png --expect same
     """
     flags = dict(locals())  # first of all, while these are the options alone
     if list_schedulers:
         out.result(*schedulers_view())
         return
-    request = Request.read(_layers(flags), sys.stdin.buffer.read)
+    earlier = None if replay is None else read_replay(replay)
+    expected = _expectation(earlier, expect)
+    request = Request.read(_layers(flags, earlier), sys.stdin.buffer.read)
     with progress(out) as on_event:
-        plan = plan_run(request, now=datetime.now().astimezone(), on_event=on_event)
         if dry_run:
+            plan = plan_run(request, now=datetime.now().astimezone(), replay=earlier, on_event=on_event)
             out.result(plan_data(plan), *plan_view(plan))
             return
-        from shardtool.generation.run import carry_out
-
-        outcome = carry_out(plan, on_event=on_event)
-    if request.target.to_stdout:
-        sys.stdout.buffer.write(outcome.made[0].data or b"")
-        return
-    out.result(made_data(plan, outcome), *made_lines(outcome))
-    if outcome.failures:
-        raise typer.Exit(5)
+        plan, outcome, is_first = _run(out, request, flags, earlier, expected, on_event)
+    if is_first:
+        _show(out, plan, outcome)
 
 
-def _layers(flags: dict[str, Any]) -> Layers:
-    """The options as typed, over those of the environment and the config file."""
+def _expectation(earlier: Replay | None, expect: str | None) -> Expectation | None:
+    if expect is None:
+        return None
+    if earlier is None:
+        raise UsageError("--expect needs --replay", code="expect_without_replay", hint="add --replay IMAGE")
+    return Expectation.parse(expect)
+
+
+def _layers(flags: dict[str, Any], earlier: Replay | None) -> Layers:
+    """The options as typed, over those of the replayed image, the environment and the config file."""
     typed = {name: value for name, value in flags.items() if value not in (None, [])}
     if "prompt" in typed:
         typed["prompts"] = [*typed.get("prompts", []), *typed.pop("prompt")]
+    record: dict[str, Any] = {} if earlier is None else dict(earlier.options)
+    if flags["resume"] is not None:
+        if earlier is not None:
+            raise UsageError("--resume and --replay contradict each other", code="contradiction")
+        record = read_begun(flags["resume"])
     config = flags["config"]
     table = read_config(config, "generate", option_names()) if config is not None else {}
-    return Layers(typed, environment=os.environ, file=table)
+    return Layers(typed, record, os.environ, table)
+
+
+def _run(
+    out: Output,
+    request: Request,
+    flags: dict[str, Any],
+    earlier: Replay | None,
+    expected: Expectation | None,
+    on_event: Listener,
+) -> tuple[Plan, Outcome, bool]:
+    """Plan and make, alone or as one process of several; whether this is the one that speaks."""
+    from shardtool.generation.processes import Processes, drawing, launched
+
+    several = launched()
+    processes = Processes.join(request.machine.device) if several else Processes()
+    if not processes.is_first:
+        out.quiet = True
+    plan = plan_run(
+        request,
+        now=processes.agree(datetime.now().astimezone()),
+        draw=drawing(processes, draw_seed),
+        replay=earlier,
+        expected=expected,
+        begun=flags["resume"],
+        alone=not several,
+        on_event=on_event,
+    )
+    from shardtool.generation.run import carry_out
+
+    with stopping(out, gently=request.conduct.keep_latents) as stop:
+        show = previewer(out, wanted=request.conduct.preview or request.conduct.preview_every is not None)
+        outcome = carry_out(plan, processes=processes, show=show, stop=stop, on_event=on_event)
+    processes.leave()
+    return plan, outcome, processes.is_first
+
+
+def _show(out: Output, plan: Plan, outcome: Outcome) -> None:
+    if plan.request.target.to_stdout and outcome.made:
+        sys.stdout.buffer.write(outcome.made[0].data or b"")
+    else:
+        out.result(made_data(plan, outcome), *made_lines(plan, outcome))
+    if outcome.failures:
+        raise typer.Exit(5)
+    if outcome.verdict is not None and not outcome.verdict.met:
+        raise typer.Exit(1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shardtool.images.plan import Plan, steps_of
+from shardtool.images.replay import Verdict
 from shardtool.images.schedulers import SCHEDULERS, SPACINGS
 from shardtool.images.settings import Job
+from shardtool.needs import OFFLOADS, Dtype, count_needs
+from shardtool.sizes import format_size
 
 from .output import show, table
 
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from shardtool.generation.run import Outcome
+
+
+_DTYPES: Final[tuple[Dtype, ...]] = ("fp32", "fp16", "bf16")
 
 
 def schedulers_view() -> tuple[dict[str, Any], RenderableType]:
@@ -51,52 +57,104 @@ def _model_data(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _prompt_data(plan: Plan, job: Job) -> list[dict[str, Any]]:
+    """Each text's length in tokens, and what is cut off."""
+    return [
+        {"field": length.field, "tokens": length.tokens, "limit": length.limit, "lost": length.lost}
+        for length in plan.lengths.get(job.index, ())
+    ]
+
+
 def plan_data(plan: Plan) -> dict[str, Any]:
+    needs = count_needs(plan.model.parts.with_weights)
     return {
         "dry_run": True,
         "model": _model_data(plan),
+        "components": {
+            name: {"folder": str(part.folder), "class": part.class_name, "numbers": component.numbers}
+            for component in needs.components
+            for name, part in [(component.name, plan.model.parts.parts[component.name])]
+        },
+        "memory_bytes": {
+            dtype: {offload: needs.device_bytes(dtype, offload) for offload in OFFLOADS} for dtype in _DTYPES
+        },
         "steps": steps_of(plan.jobs),
-        "images": [_job_data(job) for job in plan.jobs],
+        "images": [{**_job_data(job), "tokens": _prompt_data(plan, job)} for job in plan.jobs],
     }
 
 
 def plan_view(plan: Plan) -> list[RenderableType]:
-    shown = table("image", "seed", "size", "steps", "prompt", right=("seed", "steps"))
+    images = table("image", "seed", "size", "steps", "tokens", "prompt", right=("seed", "steps", "tokens"))
     for job in plan.jobs:
         settings = job.settings
         size = f"{settings.width}×{settings.height}" if settings.width else "as the image"
-        shown.add_row(show(job.path or "-"), str(job.seed), size, str(settings.steps_run), show(settings.prompt))
-    return [shown]
+        tokens = ", ".join(f"{length.tokens} of {length.limit}" for length in plan.lengths.get(job.index, ())[:1])
+        shown = (show(job.path or "-"), str(job.seed), size, str(settings.steps_run), tokens, show(settings.prompt))
+        images.add_row(*shown)
+    needs = count_needs(plan.model.parts.with_weights)
+    components = table("component", "class", "numbers", "from", right=("numbers",))
+    for part in needs.components:
+        source = plan.model.parts.parts[part.name]
+        components.add_row(show(part.name), show(source.class_name), f"{part.numbers:,}", show(source.folder))
+    memory = table("memory", *_DTYPES, right=tuple(_DTYPES))
+    for offload in OFFLOADS:
+        name = "all on one device" if offload == "none" else f"--offload {offload}"
+        memory.add_row(name, *(format_size(needs.device_bytes(dtype, offload)) for dtype in _DTYPES))
+    return [components, memory, images]
 
 
 def made_data(plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    images = [
-        _job_data(made.job)
+    made = [
+        _job_data(image.job)
         | {
             "status": "made",
-            "pixel_sha256": made.record["pixel_sha256"],
-            "seconds": round(made.seconds, 3),
-            "vae_retried": made.retried,
+            "tokens": _prompt_data(plan, image.job),
+            "pixel_sha256": image.record["pixel_sha256"],
+            "seconds": round(image.seconds, 3),
+            "vae_retried": image.retried,
         }
-        for made in outcome.made
+        for image in outcome.made
     ]
     failed = [
         _job_data(failure.job) | {"status": "failed", "error": failure.error.as_json()} for failure in outcome.failures
     ]
-    placement = outcome.built.placement
+    skipped = [_job_data(job) | {"status": "skipped"} for job in outcome.skipped]
+    placement = outcome.placement
     return {
         "model": _model_data(plan),
-        "placement": {
+        "placement": None
+        if placement is None
+        else {
             "device": placement.device,
             "dtype": placement.dtype,
             "offload": placement.offload,
             "reasons": list(placement.reasons),
         },
-        "images": sorted([*images, *failed], key=lambda image: image["index"]),
+        "images": sorted([*made, *failed, *skipped], key=lambda image: image["index"]),
         "failed": len(failed),
+        "skipped": len(skipped),
+        "companions": list(outcome.companions),
+        "environment": dict(outcome.made[0].record["environment"]) if outcome.made else None,
+        "verdict": None if outcome.verdict is None else outcome.verdict.as_json(),
     }
 
 
-def made_lines(outcome: Outcome) -> list[RenderableType]:
-    """The paths, one a line and nothing else, so that a script can read them."""
-    return [show(made.path) for made in outcome.made]
+def made_lines(plan: Plan, outcome: Outcome) -> list[RenderableType]:
+    """The paths, one a line, so that a script can read them; for a replay also what came of the comparison."""
+    lines: list[RenderableType] = []
+    if not plan.writes_nothing:
+        lines += [show(made.job.path) for made in outcome.made]
+        lines += [show(path) for path in outcome.companions]
+    if outcome.verdict is not None:
+        lines += _verdict_lines(outcome.verdict)
+    return lines
+
+
+def _verdict_lines(verdict: Verdict) -> list[str]:
+    if verdict.same:
+        lines = ["the same pixels"]
+    elif verdict.psnr is None:
+        lines = ["not the same pixels"]
+    else:
+        lines = [f"not the same pixels: {verdict.psnr:.1f} dB" + (", close enough" if verdict.met else "")]
+    return lines + [f"  {show(what)}: {show(was)} → {show(now)}" for what, was, now in verdict.differences]

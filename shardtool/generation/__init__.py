@@ -2,10 +2,14 @@
 
 ::
 
-    run          carry out a plan: build, make, write with metadata
+    run          carry out a plan: build, make, write
+    processes    one process for each device: who makes what, and who speaks
+    equipping    what is done to a pipeline first: LoRAs (loras), the VAE's economies, compilation
     studio       one picture after the other, and what is kept between them
     encoding     prompts to embeddings
     denoising    embeddings and a seed to latents, with diffusers' own pipelines
     decoding     latents to pixels, checked
+    kept         a picture that was stopped half way, to go on with
+    writing      finished pictures to files, and what goes beside them
     environment  what pixels can depend on besides model and settings
 """

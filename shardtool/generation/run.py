@@ -1,47 +1,120 @@
-"""Carry out a plan: build the pipeline, make the pictures, write them with their metadata."""
+"""Carry out a plan: build the pipeline, make the pictures, write them with their metadata and what goes beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
+from shardtool.errors import UsageError
 from shardtool.events import Listener, ignore
 from shardtool.generation.environment import environment_of
-from shardtool.generation.studio import Failure, Picture, Studio, generate_images
-from shardtool.images.files import encode_image, write_whole
-from shardtool.images.parameters import write_parameters
+from shardtool.generation.equipping import equip
+from shardtool.generation.kept import Kept, read_kept
+from shardtool.generation.processes import Processes
+from shardtool.generation.studio import Failure, Show, Studio, begin_progress, generate_images
+from shardtool.generation.writing import MadeImage, Writer, write_companions
+from shardtool.images.finished import split_finished
+from shardtool.images.identity import fingerprints
 from shardtool.images.plan import Plan
-from shardtool.images.record import Lora, Model, build_record
+from shardtool.images.record import Model
+from shardtool.images.replay import Verdict
 from shardtool.images.settings import Job
 from shardtool.pipeline import BuiltPipeline, build_pipeline
-
-
-@dataclass(frozen=True)
-class MadeImage:
-    """An image that was written. ``path`` is ``None`` for one that is handed over as bytes in ``data``."""
-
-    job: Job
-    path: Path | None
-    record: Mapping[str, Any]
-    seconds: float
-    retried: bool
-    data: bytes | None = None
+from shardtool.placement import Placement
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run."""
+    """What came of a run; ``placement`` is ``None`` where there was nothing to make.
 
-    built: BuiltPipeline
+    On the first process ``made`` and ``failures`` are those of all processes.
+    """
+
+    placement: Placement | None
     made: tuple[MadeImage, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...] = ()
+    skipped: tuple[Job, ...] = ()
+    verdict: Verdict | None = None
+    companions: tuple[str, ...] = ()
 
 
-def carry_out(plan: Plan, *, on_event: Listener = ignore) -> Outcome:
-    """Make everything that ``plan`` says. Raises what ``build_pipeline`` and ``generate_images`` raise."""
+def carry_out(
+    plan: Plan,
+    *,
+    processes: Processes | None = None,
+    show: Show | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    on_event: Listener = ignore,
+) -> Outcome:
+    """Make everything that ``plan`` says. Raises what ``build_pipeline`` and ``generate_images`` raise.
+
+    ``show`` and ``stop`` are as in ``Studio``.
+    """
+    processes = processes or Processes()
+    with ThreadPoolExecutor(1, "identity") as pool:
+        # Reading and hashing the weights needs neither torch nor this thread.
+        identity = pool.submit(lambda: plan.identify(fingerprints(plan.model.parts.parts)))
+        jobs: Sequence[Job] = plan.jobs
+        skipped: tuple[Job, ...] = ()
+        if plan.request.target.skip_existing:
+            jobs, skipped = split_finished(plan, identity.result())
+        outcome = Outcome(None, (), (), skipped)
+        if jobs:
+            built = _build(plan, on_event)
+            writer = Writer(plan, environment_of(built.placement), identity)
+            outcome = replace(_make(plan, jobs, built, writer, processes, show, stop, on_event), skipped=skipped)
+        if not processes.is_first:
+            return outcome
+        companions = write_companions(plan, outcome.made, skipped, identity.result())
+        return replace(outcome, companions=companions)
+
+
+def _make(
+    plan: Plan,
+    jobs: Sequence[Job],
+    built: BuiltPipeline,
+    writer: Writer,
+    processes: Processes,
+    show: Show | None,
+    stop: Callable[[], bool],
+    on_event: Listener,
+) -> Outcome:
+    """Make this process's share of ``jobs``, and on the first process collect what all have made."""
+    conduct = plan.request.conduct
+    begun = None if plan.begun is None else read_kept(plan.begun)
+    if begun is not None:
+        _check_begun(plan, begun, writer.model)
+    studio = Studio(
+        built,
+        windows=conduct.on_long_prompt == "chunk",
+        show=show,
+        show_every=conduct.preview_every,
+        stop=stop,
+        keep=writer.keep,
+        step_done=processes.step_done,
+        on_event=on_event,
+    )
+    end = begin_progress(on_event, jobs)
+    failures = generate_images(studio, processes.share(jobs), writer.save, begun=begun, keep_going=conduct.keep_going)
+    made = sorted(processes.gather(writer.made, on_event), key=lambda image: image.job.index)
+    failures = tuple(processes.gather(failures, on_event))
+    end()
+    if processes.is_first:
+        writer.note_finished(made)
+    return Outcome(built.placement, tuple(made), failures, verdict=writer.verdict)
+
+
+def _check_begun(plan: Plan, begun: Kept, model: Model) -> None:
+    if [job.key(model.identity) for job in plan.jobs] != [begun.record.get("key")]:
+        raise UsageError(
+            f"--resume {plan.begun}: these settings or this model make another picture than the one that was stopped",
+            code="resume_mismatch",
+            hint="give --resume alone",
+        )
+
+
+def _build(plan: Plan, on_event: Listener) -> BuiltPipeline:
     machine = plan.request.machine
     built = build_pipeline(
         plan.model.path,
@@ -53,52 +126,5 @@ def carry_out(plan: Plan, *, on_event: Listener = ignore) -> Outcome:
         variant=plan.model.variant,
         on_event=on_event,
     )
-    writer = _Writer(plan, built)
-    studio = Studio(built, windows=plan.request.conduct.on_long_prompt == "chunk", on_event=on_event)
-    failures = generate_images(studio, plan.jobs, writer.save, keep_going=plan.request.conduct.keep_going)
-    return Outcome(built, tuple(writer.made), failures)
-
-
-class _Writer:
-    """Saves pictures; called on a thread beside the next picture's denoising."""
-
-    def __init__(self, plan: Plan, built: BuiltPipeline) -> None:
-        self._plan = plan
-        self._model = model_of(plan)
-        self._environment = environment_of(built.placement)
-        self.made: list[MadeImage] = []
-
-    def save(self, picture: Picture) -> None:
-        job, request = picture.job, self._plan.request
-        record = build_record(
-            job,
-            self._model,
-            picture.scheduler,
-            self._environment,
-            pixel_sha256=picture.pixel_sha256,
-            level=request.delivery.metadata,
-            now=datetime.now().astimezone(),
-        )
-        parameters = write_parameters(job, self._model, picture.scheduler.get("_class_name", ""))
-        kept = record if request.delivery.metadata != "none" else None
-        data = encode_image(picture.image, request.target.image_format, kept, parameters)
-        if job.path is not None:
-            write_whole(job.path, data, overwrite=request.target.overwrite)
-        self.made.append(
-            MadeImage(job, job.path, record, picture.seconds, picture.retried, data if job.path is None else None)
-        )
-
-
-def model_of(plan: Plan) -> Model:
-    """The identity of the plan's model."""
-    model, machine = plan.model, plan.request.machine
-    return Model(
-        model.name,
-        model.parts.class_name,
-        model.base.source,
-        model.local,
-        model.override_sources,
-        {},
-        tuple(Lora(lora.source, lora.scale) for lora in model.loras),
-        {"vae_tiling": True} if machine.vae_tiling else {},
-    )
+    equip(built, plan, on_event=on_event)
+    return built

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -22,6 +24,7 @@ from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
 from shardtool.generation.decoding import decode, preview
 from shardtool.generation.denoising import SUPPORTED, denoise, generator_for, make_scheduler, pipeline_for
 from shardtool.generation.encoding import PromptEncoder
+from shardtool.generation.kept import Kept, restore, skipping, state_of
 from shardtool.images.settings import Job
 from shardtool.needs import OFFLOADS
 from shardtool.pipeline import BuiltPipeline
@@ -50,23 +53,31 @@ class Failure:
 
 
 Save: TypeAlias = Callable[[Picture], None]
-OnPreview: TypeAlias = Callable[[Job, int, Image.Image], None]
+Show: TypeAlias = Callable[[Job, int, Image.Image], None]
+Keep: TypeAlias = Callable[[Job, Kept], Path]
+
+
+def _count_step(on_event: Listener) -> None:
+    on_event(Advanced("denoise"))
 
 
 @dataclass
 class Studio:
     """A built pipeline with what is kept between pictures: encoded prompts, and the pipelines of other tasks.
 
-    ``windows`` encodes long prompts in windows instead of cutting them. ``preview_every`` steps, ``on_preview`` is
-    handed a small picture of the latents. ``stop`` is asked after every step; ``True`` ends the picture with
-    ``KeyboardInterrupt``.
+    ``windows`` encodes long prompts in windows instead of cutting them. ``show`` is handed every finished picture and,
+    every ``show_every`` steps, a small one of the latents. ``stop`` is asked after every step: ``True`` ends the
+    picture with ``KeyboardInterrupt``, after ``keep`` has written its state; ``keep`` also gets the latents that no
+    picture could be made of. ``step_done`` counts a step.
     """
 
     built: BuiltPipeline
     windows: bool = False
-    preview_every: int | None = None
-    on_preview: OnPreview | None = None
+    show: Show | None = None
+    show_every: int | None = None
     stop: Callable[[], bool] = field(default=lambda: False)
+    keep: Keep | None = None
+    step_done: Callable[[Listener], None] = _count_step
     on_event: Listener = ignore
 
     def __post_init__(self) -> None:
@@ -82,8 +93,11 @@ class Studio:
         self._scheduler = pipe.scheduler
         self._told: set[str] = set()
 
-    def make(self, job: Job) -> Picture:
-        """Make one picture. Raises ``RunError`` where the result is no picture, or memory runs out."""
+    def make(self, job: Job, begun: Kept | None = None) -> Picture:
+        """Make one picture, or go on with one that was ``begun``.
+
+        Raises ``RunError`` where the result is no picture, or memory runs out.
+        """
         started = time.perf_counter()
         settings = job.settings
         if settings.task not in self._pipes:
@@ -91,33 +105,34 @@ class Studio:
         pipe = self._pipes[settings.task]
         scheduler, lost = make_scheduler(self._scheduler, settings.scheduler)
         self._tell_lost(settings.scheduler, lost)
+        generator = generator_for(job.seed)
         try:
-            with torch.inference_mode():
-                embeddings = self._encoder.encode(settings)
-                latents = denoise(pipe, scheduler, settings, embeddings, generator_for(job.seed), self._on_step(job))
-                decoded = decode(pipe, latents)
+            with torch.inference_mode(), ExitStack() as stack:
+                resume = stack.enter_context(skipping(pipe.unet)) if begun is not None and begun.step else None
+                steps = _Steps(self, job, scheduler, generator, begun, resume)
+                latents = denoise(pipe, scheduler, settings, self._encoder.encode(settings), generator, steps)
+                try:
+                    decoded = decode(pipe, latents)
+                except RunError as error:
+                    raise self._no_picture(job, error, steps.state(settings.steps_run, latents)) from error
             self.built.pipe.maybe_free_model_hooks()
-        except (torch.OutOfMemoryError, MemoryError) as error:
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+                raise
             raise _out_of_memory(self.built) from error
         if decoded.retried:
-            self.on_event(
-                Note("vae_retried", f"image {job.index} (seed {job.seed}): decoded again in fp32", warning=True)
-            )
+            text = f"image {job.index} (seed {job.seed}): the VAE gave no picture in {self.built.placement.dtype}"
+            self.on_event(Note("vae_retried", f"{text}, decoded again in fp32", warning=True))
+        if self.show is not None:
+            self.show(job, settings.steps_run, decoded.image)
         seconds = time.perf_counter() - started
-        return Picture(
-            job, decoded.image, decoded.pixel_sha256, dict(scheduler.config), seconds, retried=decoded.retried
-        )
+        config = dict(scheduler.config)
+        return Picture(job, decoded.image, decoded.pixel_sha256, config, seconds, retried=decoded.retried)
 
-    def _on_step(self, job: Job) -> Callable[[int, torch.Tensor], torch.Tensor]:
-        def on_step(done: int, latents: torch.Tensor) -> torch.Tensor:
-            self.on_event(Advanced("denoise"))
-            if self.on_preview and self.preview_every and done % self.preview_every == 0:
-                self.on_preview(job, done, preview(self.built.pipe, latents))
-            if self.stop():
-                raise KeyboardInterrupt
-            return latents
-
-        return on_step
+    def _no_picture(self, job: Job, error: RunError, kept: Kept) -> RunError:
+        where = f"; latents kept in {self.keep(job, kept)}" if self.keep is not None else ""
+        message = f"image {job.index} (seed {job.seed}): {error.message}{where}"
+        return RunError(message, code=error.code, hint=error.hint, path=job.path)
 
     def _tell_lost(self, name: str | None, lost: Sequence[str]) -> None:
         if lost and name is not None and name not in self._told:
@@ -127,18 +142,49 @@ class Studio:
             self.on_event(Note("scheduler_unfit", text, warning=True))
 
 
+@dataclass
+class _Steps:
+    """What happens after each step of one picture; see ``denoising.OnStep``."""
+
+    studio: Studio
+    job: Job
+    scheduler: Any
+    generator: torch.Generator
+    begun: Kept | None
+    resume: Callable[[], None] | None
+
+    def __call__(self, done: int, latents: torch.Tensor) -> torch.Tensor:
+        studio, begun = self.studio, self.begun
+        studio.step_done(studio.on_event)
+        if begun is not None and done <= begun.step:
+            if done == begun.step and self.resume is not None:
+                self.resume()
+                restore(self.scheduler, begun.scheduler)
+                self.generator.set_state(begun.generator)
+                return begun.latents.to(latents)
+            return latents
+        if studio.show is not None and studio.show_every and done % studio.show_every == 0:
+            studio.show(self.job, done, preview(studio.built.pipe, latents))
+        if studio.stop():
+            if studio.keep is not None:
+                path = studio.keep(self.job, self.state(done, latents))
+                studio.on_event(Note("latents_kept", f"stopped after step {done}; go on with --resume {path}"))
+            raise KeyboardInterrupt
+        return latents
+
+    def state(self, done: int, latents: torch.Tensor) -> Kept:
+        return Kept(done, latents, state_of(self.scheduler), self.generator.get_state(), {})
+
+
 def generate_images(
-    studio: Studio, jobs: Sequence[Job], save: Save, *, keep_going: bool = False
+    studio: Studio, jobs: Sequence[Job], save: Save, *, begun: Kept | None = None, keep_going: bool = False
 ) -> tuple[Failure, ...]:
     """Make every picture of ``jobs`` and hand each to ``save``, which runs beside the next picture's denoising.
 
-    Without ``keep_going`` the first failure is raised; with it, failures are returned. What was finished is saved in
-    any case, after ``KeyboardInterrupt`` too.
+    ``begun`` is the state of the first one, if it was stopped half way before. Without ``keep_going`` the first failure
+    is raised; with it, failures are returned. What was finished is saved in any case, after ``KeyboardInterrupt`` too.
     """
     failures: list[Failure] = []
-    events = studio.on_event
-    events(Started("denoise", "denoising", sum(job.settings.steps_run for job in jobs), "steps"))
-    events(Started("images", "images", len(jobs), "images"))
 
     def attempt(job: Job, work: Callable[[], T]) -> T | None:
         try:
@@ -152,16 +198,27 @@ def generate_images(
     with ThreadPoolExecutor(1, "save") as writer:
         waiting: tuple[Job, Future[None]] | None = None
         for job in jobs:
-            picture = attempt(job, partial(studio.make, job))
+            picture = attempt(job, partial(studio.make, job, begun))
+            begun = None
             if waiting is not None:
                 attempt(waiting[0], waiting[1].result)
             waiting = None if picture is None else (job, writer.submit(save, picture))
-            events(Advanced("images"))
+            studio.on_event(Advanced("images"))
         if waiting is not None:
             attempt(waiting[0], waiting[1].result)
-    events(Finished("denoise"))
-    events(Finished("images"))
     return tuple(failures)
+
+
+def begin_progress(on_event: Listener, jobs: Sequence[Job]) -> Callable[[], None]:
+    """Announce the work on ``jobs``; the returned function says that it is done."""
+    on_event(Started("denoise", "Denoising", sum(job.settings.steps_run for job in jobs), "steps"))
+    on_event(Started("images", "Images", len(jobs), "images"))
+
+    def end() -> None:
+        on_event(Finished("denoise"))
+        on_event(Finished("images"))
+
+    return end
 
 
 def _out_of_memory(built: BuiltPipeline) -> RunError:

@@ -5,21 +5,27 @@ Planning reads configs, tokenizers and prompts files; it loads no weights and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from shardtool.errors import UsageError
 from shardtool.events import Listener, ignore
+from shardtool.images.contact import SHEET_NAME
+from shardtool.images.gallery import GALLERY_NAME
+from shardtool.images.identity import hash_file
 from shardtool.images.jobs import Seeding, plan_jobs
 from shardtool.images.layers import Layers
 from shardtool.images.outputs import Target, refuse_existing
 from shardtool.images.prompts import Asked, read_prompts
-from shardtool.images.record import Level
+from shardtool.images.record import Level, Lora, Model
+from shardtool.images.replay import Expectation, Replay
 from shardtool.images.resolve import ModelChoice, ResolvedModel, resolve_model
 from shardtool.images.seeds import draw_seed
 from shardtool.images.settings import Job, Settings
+from shardtool.images.tokens import PromptLength, check_prompts, read_tokenizers
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,12 @@ class Conduct:
     on_long_prompt: Literal["warn", "error", "chunk"] = "warn"
     keep_going: bool = False
     keep_latents: bool = False
+    preview: bool = False
+    preview_every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.preview_every is not None and self.preview_every < 1:
+            raise UsageError(f"--preview-every {self.preview_every} is less than 1", code="preview_every_invalid")
 
 
 @dataclass(frozen=True)
@@ -72,20 +84,21 @@ class Request:
     def read(cls, layers: Layers, read_stdin: Callable[[], bytes]) -> Request:
         """From options. Raises ``UsageError`` or ``InputError`` for a value that makes no sense."""
         settings = _sized(layers.fill(Settings), layers.fill(_Size).size)
-        model = ModelChoice.model
-        choice = layers.fill(ModelChoice)
-        default = None
+        choice, default = layers.fill(ModelChoice), None
         if layers.flags.get("model") is None and "model" not in layers.record:
-            default, choice = choice.model, replace(choice, model=model)
+            # Named by the environment or the config file it is a default: a UNet's own pipeline comes first.
+            default, choice = choice.model, replace(choice, model=None)
+        delivery, target = layers.fill(Delivery), layers.fill(Target)
+        _check_stdout(target, delivery)
         asked = _asked(layers.fill(_Prompts), layers.record, read_stdin)
         return cls(
             asked,
             settings,
             layers.fill(Seeding),
-            layers.fill(Target),
+            target,
             choice,
             layers.fill(Machine),
-            layers.fill(Delivery),
+            delivery,
             layers.fill(Conduct),
             default,
         )
@@ -108,6 +121,12 @@ _GROUPS = (Settings, _Size, _Prompts, Seeding, Target, ModelChoice, Machine, Del
 def option_names() -> set[str]:
     """The options that a config file and the environment may set."""
     return {option.name for group in _GROUPS for option in fields(group)} - {"prompt"}
+
+
+def _check_stdout(target: Target, delivery: Delivery) -> None:
+    for name in ("sidecar", "grid", "gallery"):
+        if target.to_stdout and getattr(delivery, name):
+            raise UsageError(f"--{name} needs a folder, and -o - has none", code="contradiction")
 
 
 def _sized(settings: Settings, size: str | None) -> Settings:
@@ -138,11 +157,43 @@ def _asked(prompts: _Prompts, record: object, read_stdin: Callable[[], bytes]) -
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be made, and with what."""
+    """What will be made, and with what.
+
+    ``lengths`` are the prompts' in tokens, by the job's index. ``replay`` is the image that is made again, ``expected``
+    what it must meet; ``begun`` the file of latents of the one picture that goes on. ``alone`` says that one process
+    makes all of it.
+    """
 
     request: Request
     model: ResolvedModel
     jobs: tuple[Job, ...]
+    lengths: Mapping[int, tuple[PromptLength, ...]] = field(default_factory=dict)
+    replay: Replay | None = None
+    expected: Expectation | None = None
+    begun: Path | None = None
+    alone: bool = True
+
+    @property
+    def writes_nothing(self) -> bool:
+        """A replay that is only compared: it is asked for a verdict, and no place for the image is named."""
+        return self.expected is not None and self.request.target.output is None
+
+    @property
+    def keeps_ledger(self) -> bool:
+        target = self.request.target
+        return not (target.to_stdout or self.writes_nothing) and (len(self.jobs) > 1 or target.skip_existing)
+
+    def identify(self, fingerprints: Mapping[str, str]) -> Model:
+        """The identity of the model, with the options that change its pixels."""
+        machine, model = self.request.machine, self.model
+        options: dict[str, Any] = {name: True for name in ("vae_tiling", "compile") if getattr(machine, name)}
+        if self.request.conduct.on_long_prompt == "chunk":
+            options["on_long_prompt"] = "chunk"
+        if model.variant is not None:
+            options["variant"] = model.variant
+        loras = tuple(Lora(lora.source, lora.scale, hash_file(lora.path)) for lora in model.loras)
+        name, source = model.name, model.base.source
+        return Model(name, model.facts.class_name, source, model.override_sources, fingerprints, loras, options)
 
 
 def plan_run(
@@ -150,16 +201,36 @@ def plan_run(
     *,
     now: datetime,
     draw: Callable[[], int] = draw_seed,
+    replay: Replay | None = None,
+    expected: Expectation | None = None,
+    begun: Path | None = None,
+    alone: bool = True,
     on_event: Listener = ignore,
 ) -> Plan:
-    """Resolve the model and plan every picture. Raises ``RefusedError`` where an image would be overwritten."""
+    """Resolve the model and plan every picture. Raises ``RefusedError`` where a file would be overwritten."""
     model = resolve_model(request.choice, request.default_model, on_event=on_event)
+    target = request.target
     jobs = plan_jobs(
-        request.asked, request.settings, request.seeding, request.target, model.facts, model.name, now=now, draw=draw
+        request.asked, request.settings, request.seeding, target, model.facts, model.name, now=now, draw=draw
     )
-    if not (request.target.overwrite or request.target.skip_existing):
-        refuse_existing([job.path for job in jobs if job.path is not None])
-    return Plan(request, model, jobs)
+    lengths = check_prompts(jobs, read_tokenizers(model.parts), request.conduct.on_long_prompt, on_event)
+    plan = Plan(request, model, jobs, lengths, replay, expected, begun, alone)
+    if not (target.overwrite or target.skip_existing or plan.writes_nothing):
+        refuse_existing([*_files_of(plan)])
+    return plan
+
+
+def _files_of(plan: Plan) -> Iterator[Path]:
+    delivery, folder = plan.request.delivery, plan.request.target.folder
+    for job in plan.jobs:
+        if job.path is not None:
+            yield job.path
+            if delivery.sidecar:
+                yield job.path.with_suffix(".json")
+    if delivery.grid:
+        yield folder / SHEET_NAME
+    if delivery.gallery:
+        yield folder / GALLERY_NAME
 
 
 def steps_of(jobs: Sequence[Job]) -> int:

@@ -8,6 +8,7 @@
      "scheduler": {"_class_name": …, …},                        its whole config
      "environment": {"shardtool": …, "torch": …, "device": …, "dtype": …, "threads": …, …},
      "inputs": {"image": SHA-256 of the file, …},               only where there are any
+     "key": …,                                                  stands for all that the pixels depend on
      "pixel_sha256": SHA-256 of the RGB bytes, row by row,
      "created": "2026-12-01T04:00:00+00:00"}
 
@@ -25,6 +26,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from shardtool import __version__
 from shardtool.images.settings import SETTING_NAMES, Job
+from shardtool.source import DEMO
 
 SCHEMA: Final = "shardtool.image/1"
 Level: TypeAlias = Literal["full", "public", "none"]
@@ -47,14 +49,13 @@ class Lora:
 
 @dataclass(frozen=True)
 class Model:
-    """What made a picture. ``source`` and ``overrides`` (component → source) are as typed; ``local`` says that
-    ``source`` is a path. ``fingerprints`` is component → identity of its tensors, however they are sharded.
+    """What made a picture. ``source`` and ``overrides`` (component → source) are as typed, ``fingerprints`` is
+    component → identity of its tensors, however they are sharded. ``options`` are those that change the pixels.
     """
 
     name: str
     class_name: str
     source: str
-    local: bool
     overrides: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     loras: Sequence[Lora] = ()
@@ -80,7 +81,7 @@ class Model:
         shown: dict[str, Any] = {
             "name": self.name,
             "class": self.class_name,
-            "source": None if public and self.local else self.source,
+            "source": None if public and _is_path(self.source) else self.source,
             "overrides": {
                 name: Path(source).name if public and _is_path(source) else source
                 for name, source in self.overrides.items()
@@ -96,7 +97,7 @@ class Model:
 
 
 def _is_path(source: str) -> bool:
-    return source.startswith((".", "/", "~")) or Path(source).exists()
+    return source != DEMO and (source.startswith((".", "/", "~")) or Path(source).exists())
 
 
 def build_record(
@@ -105,7 +106,8 @@ def build_record(
     scheduler: Mapping[str, Any],
     environment: Mapping[str, Any],
     *,
-    pixel_sha256: str,
+    key: str,
+    pixel_sha256: str | None,
     level: Level,
     now: datetime,
 ) -> dict[str, Any]:
@@ -124,6 +126,7 @@ def build_record(
             key: value for key, value in scheduler.items() if not key.startswith("_") or key == "_class_name"
         },
         "environment": {"shardtool": __version__, **environment},
+        "key": key,
         "pixel_sha256": pixel_sha256,
     }
     if inputs:

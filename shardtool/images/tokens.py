@@ -1,0 +1,185 @@
+"""How long a prompt is for the model's tokenizers, and which words would be cut off. Without torch or transformers.
+
+The tokenizer is built by the ``tokenizers`` library from ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt``
+exactly as transformers builds its ``CLIPTokenizer`` (5.24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from shardtool.checkpoint.strict_json import read_json_object
+from shardtool.errors import InputError, UsageError
+from shardtool.events import Listener, Note
+from shardtool.images.settings import Job, Settings
+from shardtool.parts import PipelineParts
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_SPLIT: Final = r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+_BEGIN, _END = "<|startoftext|>", "<|endoftext|>"
+_VOCABULARY_LIMIT: Final = 100_000_000
+_WORDS_SHOWN: Final = 40
+
+
+@dataclass(frozen=True)
+class PromptLength:
+    """One text for one tokenizer. ``tokens`` counts the begin and the end token; ``lost`` is what is cut off."""
+
+    field: str
+    tokens: int
+    limit: int
+    lost: str
+
+    @property
+    def is_long(self) -> bool:
+        return self.tokens > self.limit
+
+
+class PromptTokenizer:
+    """The tokenizer in a component folder. ``limit`` is the most tokens it gives, begin and end included."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ``InputError`` where the folder holds no CLIP tokenizer that can be built."""
+        config_path = folder / "tokenizer_config.json"
+        config = read_json_object(config_path, code="config_invalid") if config_path.exists() else {}
+        limit = config.get("model_max_length")
+        self.limit = limit if type(limit) is int and limit > 2 else 77
+        try:
+            self._tokenizer = _build(folder)
+        except InputError:
+            raise
+        except Exception as error:  # the Rust library raises bare exceptions for damaged files
+            raise InputError(
+                f"{folder}: no usable tokenizer: {error}", code="tokenizer_invalid", path=folder
+            ) from error
+
+    def measure(self, field: str, text: str) -> PromptLength:
+        """How long ``text`` is, and what of it is beyond the limit."""
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        tokens, room = len(encoded.ids) + 2, self.limit - 2
+        lost = text[encoded.offsets[room][0] :] if len(encoded.ids) > room else ""
+        return PromptLength(field, tokens, self.limit, lost.strip())
+
+
+def _build(folder: Path) -> Tokenizer:
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    if (folder / "tokenizer.json").exists():
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+    vocabulary = read_json_object(folder / "vocab.json", code="tokenizer_invalid", limit=_VOCABULARY_LIMIT)
+    model = models.BPE(
+        vocab=vocabulary,
+        merges=_merges(folder / "merges.txt"),
+        continuing_subword_prefix="",
+        end_of_word_suffix="</w>",
+        fuse_unk=False,
+        unk_token=_END,
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT), behavior="removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    tokenizer.add_special_tokens([_BEGIN, _END])
+    return tokenizer
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", code="tokenizer_invalid", path=path) from error
+    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+
+def read_tokenizers(parts: PipelineParts) -> tuple[PromptTokenizer, ...]:
+    """The tokenizers of a pipeline, in the order of its text encoders; none for kinds that are not CLIP's."""
+    found: list[PromptTokenizer] = []
+    seen: dict[bytes, PromptTokenizer] = {}
+    for name in ("tokenizer", "tokenizer_2"):
+        part = parts.parts.get(name)
+        if part is None or not part.class_name.startswith("CLIPTokenizer"):
+            continue
+        # SDXL's two tokenizers differ in the padding alone, so the second is usually the first again.
+        content = b"".join(
+            path.read_bytes() for file in ("tokenizer.json", "merges.txt") if (path := part.folder / file).exists()
+        )
+        if content not in seen:
+            seen[content] = PromptTokenizer(part.folder)
+        found.append(seen[content])
+    return tuple(found)
+
+
+def measure_prompts(settings: Settings, tokenizers: Sequence[PromptTokenizer]) -> tuple[PromptLength, ...]:
+    """The length of each text of a picture, for the tokenizer that reads it."""
+    negative = settings.negative_prompt or ""
+    texts: tuple[Mapping[str, str], ...] = (
+        {"prompt": settings.prompt, "negative_prompt": negative},
+        {
+            "prompt_2": settings.prompt_2 or settings.prompt,
+            "negative_prompt_2": settings.negative_prompt_2 or negative,
+        },
+    )
+    measured: dict[Any, PromptLength] = {}
+    for tokenizer, fields in zip(tokenizers, texts, strict=False):
+        for field, text in fields.items():
+            length = tokenizer.measure(field, text)
+            measured.setdefault((text, length.tokens, length.limit), length)
+    return tuple(length for length in measured.values() if length.tokens > 2)
+
+
+def check_prompts(
+    jobs: Sequence[Job],
+    tokenizers: Sequence[PromptTokenizer],
+    policy: Literal["warn", "error", "chunk"],
+    on_event: Listener,
+) -> dict[int, tuple[PromptLength, ...]]:
+    """Measure the prompts of every job, by its index, and tell of what is too long.
+
+    Raises ``UsageError`` for the first one that is too long if ``policy`` is ``error``.
+    """
+    told: set[PromptLength] = set()
+    lengths: dict[int, tuple[PromptLength, ...]] = {}
+    known: dict[Any, tuple[PromptLength, ...]] = {}
+    for job in jobs:
+        settings = job.settings
+        texts = (settings.prompt, settings.prompt_2, settings.negative_prompt, settings.negative_prompt_2)
+        if texts not in known:
+            known[texts] = measure_prompts(settings, tokenizers)
+        lengths[job.index] = known[texts]
+        for length in known[texts]:
+            if length.is_long and length not in told:
+                told.add(length)
+                _tell(length, policy, on_event)
+    return lengths
+
+
+def _tell(length: PromptLength, policy: str, on_event: Listener) -> None:
+    words = length.lost.split()
+    shown = " ".join(words[:_WORDS_SHOWN]) + (
+        f" … ({len(words) - _WORDS_SHOWN} more)" if len(words) > _WORDS_SHOWN else ""
+    )
+    name = length.field.replace("_", " ")
+    if policy == "chunk":
+        windows = -(-(length.tokens - 2) // (length.limit - 2))
+        text = f"{name}: {length.tokens} tokens, encoded in {windows} windows of {length.limit}"
+        on_event(Note("prompt_long", text))
+        return
+    text = f'{name}: {length.tokens} tokens, {length.limit} used; lost: "{shown}"'
+    if policy == "error":
+        raise UsageError(text, code="prompt_long", hint="shorten it, or add --on-long-prompt chunk")
+    on_event(Note("prompt_long", text, warning=True))
