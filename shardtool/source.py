@@ -105,15 +105,16 @@ def local_path(
     variant: str | None = None,
     components: Collection[str] | None = None,
     without: Collection[str] = (),
+    pickles: bool = False,
     offline: bool = False,
     on_event: Listener = ignore,
 ) -> Path:
     """The folder or file that ``source`` means; a Hub source is downloaded into the Hub's cache first.
 
     Only the files needed are fetched: of a component the ``variant``'s weights, of a pipeline those of ``components``
-    (by default all) ``without`` those that come from elsewhere. With ``offline`` the cache alone is used. Raises
-    ``HubError`` where the Hub or the network says no, and ``InputError`` where files are missing from the cache or the
-    source.
+    (by default all) ``without`` those that come from elsewhere; ``pickles`` only where they are allowed and there is
+    nothing else. With ``offline`` the cache alone is used. Raises ``HubError`` where the Hub or the network says no,
+    and ``InputError`` where files are missing from the cache or the source.
     """
     if isinstance(source, LocalSource):
         _tell_shadowed(source, on_event)
@@ -121,7 +122,7 @@ def local_path(
     from shardtool.checkpoint.needed import Wanted
     from shardtool.hub.fetch import fetch
 
-    return fetch(source, Wanted(variant, components, without), offline=offline, on_event=on_event)
+    return fetch(source, Wanted(variant, components, without, pickles), offline=offline, on_event=on_event)
 
 
 def look_into(

@@ -2,13 +2,13 @@
 
 Of a component: its config, and of one variant the index with the shards that it names, or the single file. Of a
 pipeline: ``model_index.json``, the same for every component that is wanted, and the text files of those components
-that have no weights (tokenizers, the scheduler). Pickles are never among them.
+that have no weights (tokenizers, the scheduler). Pickles are among them only where they are asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from shardtool.checkpoint.config import CONFIG_NAME
 from shardtool.checkpoint.digests import DIGESTS_NAME
 from shardtool.checkpoint.folder import PICKLE_SUFFIXES, choose_among, read_pipeline, weights_among
 from shardtool.checkpoint.index import read_index
-from shardtool.checkpoint.names import parse_name
+from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName, parse_name, parse_pickle
 from shardtool.errors import InputError, Problem
 
 Read: TypeAlias = Callable[[str], Path]
@@ -61,11 +61,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of a source is wanted: a ``variant``, and of a pipeline ``components`` (``None``: all) ``without`` some."""
+    """What of a source is wanted: a ``variant``, and of a pipeline ``components`` (``None``: all) ``without`` some.
+
+    ``pickles``: pickled weights are taken where there are no others.
+    """
 
     variant: str | None = None
     components: Collection[str] | None = None
     without: Collection[str] = ()
+    pickles: bool = False
 
     def takes(self, component: str) -> bool:
         return (self.components is None or component in self.components) and component not in self.without
@@ -81,7 +85,7 @@ def needed_files(source: Source, wanted: Wanted) -> Needed:
     if PIPELINE_NAME in names:
         _pipeline(source, needed, wanted)
     elif CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
-        _weights(source, needed, "", names, wanted.variant)
+        _weights(source, needed, "", names, wanted)
     else:
         raise _no_checkpoint(source)
     return needed
@@ -108,10 +112,10 @@ def _pipeline(source: Source, needed: Needed, wanted: Wanted) -> None:
             message = f"{source.where / component}: no such folder, though {PIPELINE_NAME} names the component"
             needed.problems.append(Problem("component_missing", message, str(source.where / component)))
         elif weights_among(names):
-            variant = _present(names, wanted.variant)
-            _weights(source, needed, component, names, variant, single_first=library == "transformers")
+            present = replace(wanted, variant=_present(names, wanted.variant))
+            _weights(source, needed, component, names, present, single_first=library == "transformers")
         elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
-            _weights(source, needed, component, names, wanted.variant)
+            _weights(source, needed, component, names, wanted)
         else:
             needed.texts.extend(f"{component}/{name}" for name in names if name.endswith(_TEXTS))
 
@@ -122,12 +126,15 @@ def _present(names: Collection[str], variant: str | None) -> str | None:
 
 
 def _weights(
-    source: Source, needed: Needed, folder: str, names: list[str], variant: str | None, *, single_first: bool = False
+    source: Source, needed: Needed, folder: str, names: list[str], wanted: Wanted, *, single_first: bool = False
 ) -> None:
     """Add a component's files. Where a single file lies beside an index, each library takes another (see resolve)."""
     needed.small.extend(_inside(folder, name) for name in (CONFIG_NAME, DIGESTS_NAME) if name in names)
+    if wanted.pickles and (pickled := _pickled(names, wanted.variant)):
+        needed.weights.append([_inside(folder, name) for name in pickled])
+        return
     try:
-        found = choose_among(names, variant, source.where / folder)
+        found = choose_among(names, wanted.variant, source.where / folder)
     except InputError as error:
         needed.problems.append(error.as_problem())
         return
@@ -138,6 +145,15 @@ def _weights(
         _indexed(source, needed, folder, found.indexes[0])
     else:  # without an index they cannot be loaded, but an index can be rebuilt from them
         needed.weights.append([_inside(folder, name) for name in found.shards])
+
+
+def _pickled(names: Collection[str], variant: str | None) -> list[str]:
+    """The pickled weights of a variant, with their index, where they exist as pickles only."""
+    for stem in COMPONENT_STEMS:
+        name = WeightsName(stem, variant)
+        if found := [text for text in names if parse_pickle(text) == name and name not in weights_among(names)]:
+            return found
+    return []
 
 
 def _indexed(source: Source, needed: Needed, folder: str, index: str) -> None:

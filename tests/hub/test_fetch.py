@@ -50,6 +50,18 @@ def test_of_a_pipeline_only_the_wanted_components_are_downloaded(
     assert hub.fetched(repo) == set(got["files"])
 
 
+def test_pickles_are_downloaded_only_where_they_are_allowed_and_there_is_nothing_else(
+    ask: Ask, hub: HubServer, repo: str, pipeline: Path
+) -> None:
+    only = ["config.json", f"{STEM}-00001-of-00001.bin", f"{STEM}.bin.index.json"]
+    hub.add(repo, {name: name.encode() for name in only})
+    hub.add(f"{repo}-both", pipeline)
+    refused, taken, both = ask(call(repo), call(repo, pickles=True), call(f"{repo}-both:vae", pickles=True))
+    assert refused["error"]["code"] == "pickle"
+    assert taken["files"] == sorted(only)
+    assert both["files"] == ["config.json", f"{STEM}.safetensors"]
+
+
 def test_a_component_without_the_variant_gives_its_default_weights_to_a_pipeline(
     ask: Ask, hub: HubServer, repo: str, pipeline: Path
 ) -> None:
