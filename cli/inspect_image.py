@@ -33,7 +33,7 @@ class Image:
         heading.append("image", "bold cyan")
         heading.append(f"  {show(source)}", "dim")
         yield heading
-        if not self.settings:
+        if not self.settings.get("tool"):
             yield "no generation settings in it"
             return
         made = table("setting", "value")
@@ -52,6 +52,6 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def read_image(path: Path) -> Image:
     """The image at ``path`` with its settings."""
-    from shardtool.imagemeta import read_settings
+    from shardtool.images.reading import read_settings
 
     return Image(path, read_settings(path))

@@ -17,17 +17,31 @@ from .output import show, table
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 
-def tensor_table(checkpoint: Checkpoint, shown: Shown) -> Table:
-    """One line for each tensor; the file's name only where there are several."""
-    several = len(checkpoint.files) > 1
-    made = table("tensor", "dtype", "shape", "size", *(["file"] if several else []), right=("size",))
+def tensor_lines(checkpoint: Checkpoint, shown: Shown) -> Text:
+    """One line for each tensor, its name last, so that a long one moves nothing; the file where there are several.
+
+    There may be tens of thousands: as a table they would take seconds to draw.
+    """
+    from rich.text import Text
+
+    rows = [("dtype", "size", "shape", "file", "tensor")]
     for stored in listed_tensors(checkpoint, shown):
         info = stored.info
-        shape = " × ".join(map(str, info.shape)) or "scalar"
-        file = [show(short_name(stored.file.path.name, checkpoint.name.base))] if several else []
-        made.add_row(show(info.name), info.dtype, shape, format_size(info.nbytes), *file)
+        shape = "×".join(map(str, info.shape)) or "scalar"
+        file = show(short_name(stored.file.path.name, checkpoint.name.base))
+        rows.append((info.dtype, format_size(info.nbytes), shape, file, show(info.name)))
+    dtype, size, sides, shard = (max(len(row[column]) for row in rows) for column in range(4))
+    lines = [
+        f"{row[0]:{dtype}}  {row[1]:>{size}}  {row[2]:{sides}}  "
+        + (f"{row[3]:{shard}}  " if len(checkpoint.files) > 1 else "")
+        + row[4]
+        for row in rows
+    ]
+    made = Text(lines[0], "bold", no_wrap=True, overflow="ignore")
+    made.append("".join(f"\n{line}" for line in lines[1:]), "not bold")
     return made
 
 

@@ -12,7 +12,7 @@ from shardtool.checkpoint.tree import Module, module_tree, rows
 from shardtool.sizes import format_count, format_size
 
 from .inspect_data import Shown
-from .inspect_lists import metadata_table, short_name, tensor_table, variants_view
+from .inspect_lists import metadata_table, short_name, tensor_lines, variants_view
 from .output import show, table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def contents_view(text: str, contents: Contents, shown: Shown) -> Iterator[Rende
             continue
         if shown.tensors:
             yield from _titled(part, contents, "tensors")
-            yield tensor_table(part.checkpoint, shown)
+            yield tensor_lines(part.checkpoint, shown)
         if shown.metadata:
             yield from _titled(part, contents, "metadata")
             yield metadata_table(part.checkpoint)

@@ -66,14 +66,14 @@ def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) 
     contents = survey(path, variant, every_variant=variant is None)
     parts = tuple(Checked(part, _once(part.problems)) for part in contents.parts)
     problems = contents.problems
-    if contents.kind == "pipeline" and not problems_stop(parts, problems):
+    if fit and contents.kind == "pipeline" and not _is_broken(parts, problems):
         problems += _partner_problems(path, variant)
     if fit:
         parts = tuple(_with_fit(part) for part in parts)
     return Verification(contents, parts, _once(problems))
 
 
-def problems_stop(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> bool:
+def _is_broken(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> bool:
     """Whether something is so wrong already that the parts cannot be compared with each other."""
     return any(problem.severity == "error" for problem in problems) or not all(part.is_sound for part in parts)
 

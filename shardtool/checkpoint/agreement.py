@@ -70,13 +70,13 @@ def _total_size(index: Index, headers: Mapping[str, Header], sizes: Mapping[str,
 def numbering_problems(index: Index, found: WeightsFiles) -> Iterable[Problem]:
     """Shards that the numbers in the names promise and the index does not name; mixed variants and old spellings.
 
-    Names without numbers are legal: the index decides. But ``00001-of-00003`` without ``00003`` is a part of a model.
+    Names of any other form are legal: the index decides. But ``00001-of-00003`` without ``00003`` is a part of a model.
     """
     path = str(index.path)
     splits: dict[tuple[WeightsName, int], set[int]] = {}
     for filename in index.files:
         parsed = parse_name(filename)
-        if parsed and parsed.number is not None and parsed.count is not None:
+        if parsed and parsed.number is not None and parsed.count is not None and parsed.name.stem == found.name.stem:
             splits.setdefault((parsed.name, parsed.count), set()).add(parsed.number)
     for (name, count), numbers in splits.items():
         lacking = [number for number in range(1, min(count, len(numbers) + 1) + 1) if number not in numbers]

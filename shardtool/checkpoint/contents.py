@@ -13,9 +13,19 @@ from pathlib import Path
 from shardtool.checkpoint.beside import beside_findings
 from shardtool.checkpoint.classes import class_problems, needs_weights
 from shardtool.checkpoint.config import read_config
-from shardtool.checkpoint.folder import Kind, PipelineFolder, choose_weights, kind_of, read_pipeline, weights_in
+from shardtool.checkpoint.folder import (
+    Kind,
+    PipelineFolder,
+    WeightsFiles,
+    choose_weights,
+    kind_of,
+    read_pipeline,
+    weights_in,
+)
+from shardtool.checkpoint.index import read_index
 from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
 from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.names import COMPONENT_STEMS
 from shardtool.checkpoint.resolve import Resolution, resolve
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
@@ -95,7 +105,7 @@ def _component(pipeline: PipelineFolder, name: str, variant: str | None, *, ever
     found = resolve(place.path, variant, library=library)
     try:
         return _parts(place, found.variant, every_variant=every_variant, resolution=found)
-    except InputError as error:  # no weights of that variant
+    except InputError as error:  # several variants, and none of them the wanted one or the default
         return (place.part(problems=(error.as_problem(),), resolution=found),)
 
 
@@ -159,8 +169,8 @@ def _parts(
         found = examine(place.path)
         return (place.part(found.checkpoint, found.problems),)
     beside = tuple(beside_findings(place.path))
-    chosen = list(weights_in(place.path).values()) if every_variant else []
-    chosen = chosen or [choose_weights(place.path, variant)]
+    chosen = _every_set(place.path) if every_variant else []
+    chosen = chosen or [choose_weights(place.path, variant or _only_variant(place.path))]
     resolution = resolution or resolve(place.path, variant, library=place.library)
     parts = []
     for files in chosen:
@@ -168,6 +178,26 @@ def _parts(
         parts.append(place.part(found.checkpoint, (*found.problems, *beside), resolution, files.name.variant))
         beside = ()  # said once
     return tuple(parts)
+
+
+def _only_variant(folder: Path) -> str | None:
+    """The variant of a folder that has no other weights."""
+    variants = {name.variant for name in weights_in(folder) if name.stem in COMPONENT_STEMS}
+    return variants.pop() if len(variants) == 1 else None
+
+
+def _every_set(folder: Path) -> list[WeightsFiles]:
+    """The sets of weights in a folder, without shards that belong to another set: its index names them all."""
+    found = list(weights_in(folder).values())
+    named = {name for files in found for index in files.indexes for name in _named_by(folder / index)}
+    return [files for files in found if files.indexes or files.single or not set(files.shards) <= named]
+
+
+def _named_by(index: Path) -> tuple[str, ...]:
+    try:
+        return read_index(index).files
+    except InputError:  # examine_weights() says what is wrong with it
+        return ()
 
 
 def _class_of(folder: Path) -> str | None:

@@ -36,11 +36,14 @@ _KINDS: tuple[tuple[bytes, str, str, str], ...] = (
         "is a ZIP archive (a PyTorch pickle or a DDUF), not safetensors",
         "convert a pickle with `shardtool shard FILE --allow-pickle`; unpack a DDUF first",
     ),
-    (
-        b"\x80\x02",
-        "pickle",
-        "is a Python pickle, not safetensors",
-        "convert it with `shardtool shard FILE --allow-pickle`",
+    *(
+        (
+            bytes((0x80, protocol)),
+            "pickle",
+            "is a Python pickle, not safetensors",
+            "convert it with `shardtool shard FILE --allow-pickle`",
+        )
+        for protocol in (2, 3, 4, 5)
     ),
 )
 

@@ -81,7 +81,7 @@ def read_header(file: OpenFile) -> Header:
     path = str(file.path)
     start = file.read_at(0, min(file.size, SNIFF))
     length = int.from_bytes(start[:8], "little")
-    if file.size < 8 or length > MAX_HEADER or length + 8 > file.size:
+    if file.size < 8 or length == 0 or length > MAX_HEADER or length + 8 > file.size:
         raise InputError.of_all([recognise(start, path) or _wrong_length(path, file.size, length)])
     return parse_header(file.read_at(8, length), data_size=file.size - 8 - length, path=path)
 
@@ -117,6 +117,8 @@ def parse_header(raw: bytes, *, data_size: int, path: str) -> Header:
 def _wrong_length(path: str, size: int, length: int) -> Problem:
     if size < 8:
         fault = f"truncated: {size} bytes are too few for a safetensors file"
+    elif length == 0:
+        return Problem("header_invalid", f"{path}: its header has no bytes", path, hint=_FETCH)
     elif length > MAX_HEADER:
         fault = f"is no safetensors file (its first bytes promise a header of {length:,} bytes)"
         return Problem("not_safetensors", f"{path}: {fault}", path, hint=_FETCH)
@@ -183,7 +185,8 @@ def _layout_problems(tensors: Sequence[TensorInfo], data_size: int, path: str) -
             what = f"{gap:,} bytes before it belong to no tensor" if gap > 0 else f"overlaps {previous.name!r:.200}"
             code = "hole" if gap > 0 else "overlap"
             yield Problem(code, f"{path}: tensor {info.name!r:.200}: {what}", path, info.name, _WRITE)
-        previous = info
+        if info.stop >= previous.stop:
+            previous = info
     if previous.stop > data_size:
         ends = f"{previous.name!r:.200} ends at byte {previous.stop:,} of the data"
         fault = f"truncated: {ends}, of which there are {data_size:,}"

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
-from shardtool.checkpoint.carry import copy_file, create, keep, kept_entries
+from shardtool.checkpoint.carry import copy_file, create, keep
 from shardtool.checkpoint.inventory import examine
-from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.move import Mover
 from shardtool.checkpoint.publish import staged
 from shardtool.checkpoint.repair import Repair
+from shardtool.checkpoint.selection import walk
 from shardtool.checkpoint.swap import sync_folder
 from shardtool.errors import InputError, RefusedError
 
@@ -31,13 +31,10 @@ def repair_into(source: Path, target: Path, repairs: Mapping[PurePath, Sequence[
     dropped = {place / name for place, found in repairs.items() for repair in found for name in _replaced(repair)}
     mover = Mover()
     with staged(target, overwrite=overwrite) as stage:
-        for entry in kept_entries(source, dropped):
-            before, after = source / entry, stage.path / entry
-            if before.is_dir() and not before.is_symlink():
-                after.mkdir()
-                continue
-            check_link(source, before)
-            copy_file(before, after, mover, durable=True)
+        for place, name in walk(source):
+            if place / name not in dropped:
+                (stage.path / place).mkdir(parents=True, exist_ok=True)
+                copy_file(source / place / name, stage.path / place / name, mover, durable=True)
         for place, found in repairs.items():
             _write_indexes(stage.path / place, found)
             _check(stage.path / place, found)
@@ -56,14 +53,22 @@ def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path:
         raise RefusedError(message, code="target_exists", path=backup, hint="move it away, or write elsewhere with -o")
     replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if (folder / name).exists()}
     with staged(folder, overwrite=True) as stage:
-        keep(folder, stage.path, kept_entries(folder, replaced))
+        keep(folder, stage.path, replaced)
         _write_indexes(stage.path, repairs)
         _check(stage.path, repairs)
         backup.mkdir()
-        keep(folder, backup, sorted(replaced))
+        for name in sorted(replaced):
+            _link(folder / name, backup / name)
         sync_folder(backup)
         stage.publish_folder()
     return backup
+
+
+def _link(before: Path, after: Path) -> None:
+    try:
+        os.link(before, after, follow_symlinks=False)
+    except OSError:  # a filesystem without hard links
+        copy_file(before, after, Mover(), durable=True)
 
 
 def _replaced(repair: Repair) -> list[str]:
