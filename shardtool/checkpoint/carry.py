@@ -42,33 +42,47 @@ def kept_entries(old: Path, stale: Collection[PurePath]) -> Iterator[PurePath]:
     Raises ``RefusedError`` for a folder on another filesystem, which cannot be moved along.
     """
     device = old.stat().st_dev
-    for parent, folders, files in os.walk(old):
-        place = PurePath(parent).relative_to(old)
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        folders[:] = sorted(name for name in folders if name not in links)
-        for name in folders:
-            if (Path(parent) / name).stat().st_dev != device:
-                raise RefusedError(
-                    f"{Path(parent) / name}: another filesystem is mounted inside the target",
-                    code="target_mounted",
-                    path=Path(parent) / name,
-                    hint="unmount it, or choose another target with -o",
-                )
-        yield from (place / name for name in [*folders, *sorted(files + links)] if place / name not in stale)
+    for entry in _entries(old):
+        place = old / entry
+        if place.lstat().st_dev != device:
+            raise RefusedError(
+                f"{place}: another filesystem is mounted inside the target",
+                code="target_mounted",
+                path=place,
+                hint="unmount it, or choose another target with -o",
+            )
+        if entry not in stale:
+            yield entry
 
 
 def keep(old: Path, new: Path, entries: Iterable[PurePath]) -> None:
-    """Let the entries of ``old`` appear in ``new`` too, unless they are there: files are hard-linked, else copied."""
+    """Let the entries of ``old`` appear in ``new`` too, where they are not yet: files are hard-linked, else copied."""
     for entry in entries:
         before, after = old / entry, new / entry
-        if os.path.lexists(after):
-            if before.is_file() and after.is_file() and not before.is_symlink():
-                after.chmod(before.stat().st_mode & 0o7777)
-        elif before.is_dir() and not before.is_symlink():
+        if os.path.lexists(after) or not after.parent.is_dir():
+            continue
+        if before.is_dir() and not before.is_symlink():
             after.mkdir()
-            after.chmod(before.stat().st_mode & 0o7777)
         else:
             _link(before, after)
+
+
+def keep_modes(old: Path, new: Path) -> None:
+    """Give ``new``, and every file and folder that ``old`` has too, the mode that it has there."""
+    new.chmod(old.stat().st_mode & 0o7777)
+    for entry in _entries(new):
+        before, after = old / entry, new / entry
+        if os.path.lexists(before) and not before.is_symlink() and not after.is_symlink():
+            after.chmod(before.stat().st_mode & 0o7777)
+
+
+def _entries(folder: Path) -> Iterator[PurePath]:
+    """Everything below ``folder``, relative to it, folders before their contents; links are not followed."""
+    for parent, folders, files in os.walk(folder):
+        place = PurePath(parent).relative_to(folder)
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        folders[:] = sorted(name for name in folders if name not in links)
+        yield from (place / name for name in [*folders, *sorted(files + links)])
 
 
 def _link(before: Path, after: Path) -> None:

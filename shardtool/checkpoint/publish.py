@@ -7,7 +7,8 @@
     .NAME.shardtool-BOOT-PID.old     the old result, where the filesystem cannot exchange two names
 
 A run that is killed leaves the old result or the new one, and at most such leftovers; the next run on the same target
-removes them, and nothing else.
+removes them, and nothing else. A target that cannot change places, as it is a mount point or its parent may not be
+written to, must be empty: then the files are written and renamed inside it, what makes them a checkpoint last.
 """
 
 from __future__ import annotations
@@ -32,43 +33,54 @@ _NAME_LIMIT = 180
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a run writes: ``path`` is a new, empty folder beside ``target``."""
+    """Where a run writes: ``path`` is a new, empty folder beside ``target``, or inside it."""
 
     path: Path
     target: Path
     durable: bool
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the stage lies inside the target, which is then empty otherwise."""
+        return self.path.parent == self.target
 
     def publish_folder(self) -> None:
         """Make the staged folder the target; what lay there before is removed. Its files must be durable already."""
         if self.durable:
             sync_tree(self.path)
         with undisturbed():
-            if not os.path.lexists(self.target):
+            if self.is_inside:
+                self._move_inside()
+            elif not os.path.lexists(self.target):
                 move_into_place(self.path, self.target)
-                self._sync_parent()
-                return
-            if not exchange(self.path, self.target):
+            elif not exchange(self.path, self.target):
                 self._replace_in_two_steps()
-            self._sync_parent()
+            self._sync(self.path.parent)
             shutil.rmtree(self.path, ignore_errors=True)
 
     def publish_file(self, made: Path) -> None:
         """Make ``made``, a file in the staged folder, the target."""
         with undisturbed():
             made.replace(self.target)
-            self._sync_parent()
+            self._sync(self.target.parent)
 
     def _replace_in_two_steps(self) -> None:
         """For filesystems that cannot exchange names: a run killed in between is put right by ``_recover``."""
         old = self.path.with_suffix(".old")
         self.target.rename(old)
         self.path.rename(self.target)
-        self._sync_parent()
+        self._sync(self.target.parent)
         shutil.rmtree(old, ignore_errors=True)
 
-    def _sync_parent(self) -> None:
+    def _move_inside(self) -> None:
+        for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.endswith("index.json"), entry.name)):
+            if entry.name.endswith("index.json"):
+                self._sync(self.target)
+            move_into_place(entry, self.target / entry.name)
+
+    def _sync(self, folder: Path) -> None:
         if self.durable:
-            sync_folder(self.target.parent)
+            sync_folder(folder)
 
 
 def sync_tree(folder: Path) -> None:
@@ -84,13 +96,17 @@ def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[S
     Missing parent folders are made. Raises ``RefusedError`` where the target exists and ``overwrite`` is not given,
     is a link, or is being written by another run.
     """
-    made_parents = _make_parents(target)
+    made: list[Path] = []
     prefix = _prefix(target)
-    path = target.parent / f"{prefix}{_boot_id()}-{os.getpid()}.new"
     try:
-        with locked(target.parent / f"{prefix}lock", target=target):
-            _recover(target, prefix)
+        _make_parents(target, made, durable=durable)
+        folder = target if _is_fixed(target) else target.parent
+        path = folder / f"{prefix}{_boot_id()}-{os.getpid()}.new"
+        with locked(folder / f"{prefix}lock", target=target):
+            _recover(target, folder, prefix)
             check_target(target, overwrite=overwrite)
+            if folder == target:
+                _check_empty(target, prefix)
             try:
                 path.mkdir()
                 yield Stage(path, target, durable)
@@ -98,8 +114,27 @@ def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[S
                 with undisturbed():
                     shutil.rmtree(path, ignore_errors=True)
     except BaseException:
-        _remove_empty(made_parents)
+        _remove_empty(made)
         raise
+
+
+def _is_fixed(target: Path) -> bool:
+    """Whether ``target`` is a folder that cannot be replaced by another, but written to."""
+    if target.is_symlink() or not target.is_dir():
+        return False
+    return os.path.ismount(target) or not os.access(target.parent, os.W_OK)
+
+
+def _check_empty(target: Path, prefix: str) -> None:
+    """Raises ``RefusedError`` unless the folder is empty but for what filesystems and runs like this one put there."""
+    for entry in target.iterdir():
+        if entry.name != "lost+found" and not entry.name.startswith(prefix):
+            raise RefusedError(
+                f"{target}: is a mount point, or lies in a folder that may not be written to, and is not empty",
+                code="target_mounted",
+                path=target,
+                hint=f"name a folder inside it, such as -o {target / 'result'}",
+            )
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
@@ -111,7 +146,7 @@ def check_target(target: Path, *, overwrite: bool) -> None:
             path=target,
             hint="name the folder itself, or another target",
         )
-    if not target.exists() or overwrite or (target.is_dir() and not any(target.iterdir())):
+    if not target.exists() or overwrite or (target.is_dir() and _holds_nothing(target)):
         return
     what = "is a folder with files in it" if target.is_dir() else "exists"
     raise RefusedError(
@@ -122,13 +157,17 @@ def check_target(target: Path, *, overwrite: bool) -> None:
     )
 
 
-def _recover(target: Path, prefix: str) -> None:
+def _holds_nothing(folder: Path) -> bool:
+    return all(entry.name == "lost+found" or ".shardtool-" in entry.name for entry in folder.iterdir())
+
+
+def _recover(target: Path, folder: Path, prefix: str) -> None:
     """Remove what a killed run left beside ``target``; if it was killed between two renames, take the first one back.
 
     The lock is held, so whatever bears the target's mark belongs to no living run.
     """
     leftovers = sorted(
-        entry for entry in target.parent.iterdir() if entry.name.startswith(prefix) and _is_leftover(entry, prefix)
+        entry for entry in folder.iterdir() if entry.name.startswith(prefix) and _is_leftover(entry, prefix)
     )
     with undisturbed():
         for entry in leftovers:
@@ -156,12 +195,14 @@ def _boot_id() -> str:
         return "00000000"
 
 
-def _make_parents(target: Path) -> list[Path]:
-    """Make the missing folders above ``target``; those that were made, innermost first."""
+def _make_parents(target: Path, made: list[Path], *, durable: bool) -> None:
+    """Make the missing folders above ``target`` and add them to ``made``, innermost first."""
     missing = [parent for parent in target.parents if not os.path.lexists(parent)]
     for parent in reversed(missing):
         parent.mkdir(exist_ok=True)
-    return missing
+        made.insert(0, parent)
+        if durable:
+            sync_folder(parent.parent)
 
 
 def _remove_empty(folders: list[Path]) -> None:

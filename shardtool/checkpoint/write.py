@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from shardtool.checkpoint.carry import copy_file, create, keep, kept_entries
+from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries
 from shardtool.checkpoint.cast import Blocks
 from shardtool.checkpoint.digests import DIGESTS_NAME, render_entries
 from shardtool.checkpoint.folder import weights_in
@@ -28,6 +28,7 @@ from shardtool.checkpoint.sources import Sources
 from shardtool.checkpoint.writeback import Writeback
 from shardtool.errors import RunError, ShardtoolError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
+from shardtool.sizes import format_size
 
 TASK = "write"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -65,7 +66,7 @@ def write_job(job: Job, target: Path, manner: Manner, *, on_event: Listener = ig
     ``RunError`` where the disk fails or fills up.
     """
     check_separate(job, target)
-    with _explained(target), staged(target, overwrite=manner.overwrite, durable=manner.durable) as stage:
+    with _explained(job, target), staged(target, overwrite=manner.overwrite, durable=manner.durable) as stage:
         check_kind(job, target)
         check_room(room_for(job, target), target)
         run = _Run(job, stage, manner, on_event)
@@ -86,7 +87,7 @@ def write_job(job: Job, target: Path, manner: Manner, *, on_event: Listener = ig
 
 
 @contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def _explained(job: Job, target: Path) -> Iterator[None]:
     """An ``OSError`` of writing becomes an error that says what to do."""
     try:
         yield
@@ -94,9 +95,11 @@ def _explained(target: Path) -> Iterator[None]:
         raise
     except OSError as error:
         full = error.errno in _NO_ROOM
+        room = room_for(job, target)
+        numbers = f": needs {format_size(room.needed)}, {format_size(room.free)} are free" if full else ""
         where = error.filename or target
         raise RunError(
-            f"{where}: cannot be written: {error.strerror}; the target is as it was",
+            f"{where}: cannot be written: {error.strerror}{numbers}; the target is as it was",
             code="disk" if full else "write_failed",
             path=where,
             hint="free some space, or choose another disk with -o" if full else None,
@@ -214,9 +217,10 @@ class _Run:
     def keep_what_is_not_ours(self) -> None:
         """Let everything of the old target appear in the new one, but for the checkpoints that are replaced."""
         target = self._stage.target
-        if target.is_dir():
+        if target.is_dir() and not self._stage.is_inside:
             stale = {place for output in self._job.outputs for place in replaced_by(output, target)}
-            keep(target, self._stage.path, list(kept_entries(target, stale)))
+            keep(target, self._stage.path, kept_entries(target, stale))
+            keep_modes(target, self._stage.path)
 
 
 def replaced_by(output: Output, target: Path) -> Iterator[PurePath]:
