@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from shardtool.inventory_file import read_inventory_file
 from shardtool.load_plan import Allowed
 from shardtool.load_run import load_planned, plan_load
 from shardtool.placement import Request
-from shardtool.source import local_path, parse_source
+from shardtool.source import local_path, look_into, parse_source
 
 from .load_view import loaded_data, loaded_view, plan_data, plan_view
 from .options import DryRunOpt, OfflineOpt, RevisionOpt, SourceArg, SubfolderOpt, VariantOpt
@@ -80,18 +81,15 @@ def load(
             hint="add --dry-run",
         )
     allowed = Allowed(tuple(allow_missing or ()), tuple(allow_unexpected or ()))
+    named = parse_source(source, revision=revision, subfolder=subfolder)
+    given = None if inventory is None else read_inventory_file(inventory)
+    request = Request(device, dtype, offload, force)
     with progress(out) as on_event:
-        path = local_path(
-            parse_source(source, revision=revision, subfolder=subfolder),
-            variant=variant,
-            offline=offline,
-            on_event=on_event,
-        )
-        given = None if inventory is None else read_inventory_file(inventory)
-        request = Request(device, dtype, offload, force)
-        plan = plan_load(path, request, variant=variant, inventory=given, on_event=on_event)
+        decide = partial(plan_load, request=request, variant=variant, inventory=given, on_event=on_event)
         if dry_run:
+            plan = look_into(named, decide, variant=variant, offline=offline, on_event=on_event)
             out.result(plan_data(source, plan), *plan_view(plan))
             return
+        plan = decide(local_path(named, variant=variant, offline=offline, on_event=on_event))
         loaded = load_planned(plan, allowed=allowed, verify=verify, forward=forward, repeat=repeat, on_event=on_event)
     out.result(loaded_data(source, loaded), *loaded_view(loaded))

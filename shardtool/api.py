@@ -17,7 +17,7 @@ from shardtool.events import Listener, ignore
 from shardtool.load_plan import plan_component
 from shardtool.load_run import load_planned
 from shardtool.placement import Placement, Request
-from shardtool.source import local_path, parse_source
+from shardtool.source import component_path, local_path, parse_source
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def load_component(
     placement is not possible (both before a weight is used), and ``HubError``. The model carries no hooks, nothing of
     it is on meta, and ``model.to(...)`` works.
     """
-    path = _local(source, variant, on_event)
+    path = local_path(parse_source(str(source)), variant=variant, on_event=on_event)
     if kind_of(path) == "pipeline":
         raise InputError(
             f"{source}: is a pipeline, not one component",
@@ -92,8 +92,12 @@ def build_pipeline(
     """
     overrides: dict[str, Path | torch.nn.Module] = {}
     for name, given in {**(components or {}), **named}.items():
-        overrides[name] = _local(given, variant, on_event) if isinstance(given, str | Path) else given
-    path = _local(base, variant, on_event)
+        if isinstance(given, str | Path):
+            source = parse_source(str(given))
+            overrides[name] = component_path(source, name, variant=variant, on_event=on_event)
+        else:
+            overrides[name] = given
+    path = local_path(parse_source(str(base)), variant=variant, without=tuple(overrides), on_event=on_event)
     from shardtool.pipeline import build_pipeline as build
 
     return build(
@@ -106,7 +110,3 @@ def build_pipeline(
         inventory=inventory,
         on_event=on_event,
     )
-
-
-def _local(source: str | Path, variant: str | None, on_event: Listener) -> Path:
-    return local_path(parse_source(str(source)), variant=variant, on_event=on_event)

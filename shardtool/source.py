@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from shardtool.checkpoint.needed import Wanted
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note, ignore
 
@@ -116,13 +117,32 @@ def local_path(
     nothing else. With ``offline`` the cache alone is used. Raises ``HubError`` where the Hub or the network says no,
     and ``InputError`` where files are missing from the cache or the source.
     """
+    return _fetched(source, Wanted(variant, components, without, pickles), offline=offline, on_event=on_event)
+
+
+def component_path(
+    source: LocalSource | HubSource,
+    component: str,
+    *,
+    variant: str | None = None,
+    offline: bool = False,
+    on_event: Listener = ignore,
+) -> Path:
+    """Like ``local_path``, for a source that one ``component`` of a pipeline is taken from.
+
+    Of another pipeline only that component is fetched; default weights are taken where there is no such ``variant``.
+    """
+    wanted = Wanted(variant, components=(component,), or_default=True)
+    return _fetched(source, wanted, offline=offline, on_event=on_event)
+
+
+def _fetched(source: LocalSource | HubSource, wanted: Wanted, *, offline: bool, on_event: Listener) -> Path:
     if isinstance(source, LocalSource):
         _tell_shadowed(source, on_event)
         return source.path
-    from shardtool.checkpoint.needed import Wanted
     from shardtool.hub.fetch import fetch
 
-    return fetch(source, Wanted(variant, components, without, pickles), offline=offline, on_event=on_event)
+    return fetch(source, wanted, offline=offline, on_event=on_event)
 
 
 def look_into(

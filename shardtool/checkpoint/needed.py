@@ -63,13 +63,15 @@ class Source:
 class Wanted:
     """What of a source is wanted: a ``variant``, and of a pipeline ``components`` (``None``: all) ``without`` some.
 
-    ``pickles``: pickled weights are taken where there are no others.
+    ``pickles``: pickled weights are taken where there are no others. ``or_default``: so are a component's default
+    weights where it has no such variant, as a pipeline does with its own.
     """
 
     variant: str | None = None
     components: Collection[str] | None = None
     without: Collection[str] = ()
     pickles: bool = False
+    or_default: bool = False
 
     def takes(self, component: str) -> bool:
         return (self.components is None or component in self.components) and component not in self.without
@@ -85,7 +87,7 @@ def needed_files(source: Source, wanted: Wanted) -> Needed:
     if PIPELINE_NAME in names:
         _pipeline(source, needed, wanted)
     elif CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
-        _weights(source, needed, "", names, wanted)
+        _weights(source, needed, "", names, _present(names, wanted) if wanted.or_default else wanted)
     else:
         raise _no_checkpoint(source)
     return needed
@@ -112,17 +114,18 @@ def _pipeline(source: Source, needed: Needed, wanted: Wanted) -> None:
             message = f"{source.where / component}: no such folder, though {PIPELINE_NAME} names the component"
             needed.problems.append(Problem("component_missing", message, str(source.where / component)))
         elif weights_among(names):
-            present = replace(wanted, variant=_present(names, wanted.variant))
-            _weights(source, needed, component, names, present, single_first=library == "transformers")
+            single_first = library == "transformers"
+            _weights(source, needed, component, names, _present(names, wanted), single_first=single_first)
         elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
             _weights(source, needed, component, names, wanted)
         else:
             needed.texts.extend(f"{component}/{name}" for name in names if name.endswith(_TEXTS))
 
 
-def _present(names: Collection[str], variant: str | None) -> str | None:
-    """``variant``, or ``None`` where the component has only default weights, which a pipeline then takes."""
-    return variant if any(name.variant == variant for name in weights_among(names)) else None
+def _present(names: Collection[str], wanted: Wanted) -> Wanted:
+    """``wanted``, with the default weights where the component has none of that variant."""
+    there = any(name.variant == wanted.variant for name in weights_among(names))
+    return wanted if there else replace(wanted, variant=None)
 
 
 def _weights(

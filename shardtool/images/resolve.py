@@ -11,7 +11,7 @@ from shardtool.events import Listener, Note, ignore
 from shardtool.fit import require_partners
 from shardtool.images.model import Base, ModelFacts, choose_base, short_name
 from shardtool.parts import PipelineParts, read_parts
-from shardtool.source import LocalSource, local_path, parse_source
+from shardtool.source import LocalSource, component_path, local_path, parse_source
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listene
     """
     loras = tuple(_find_lora(text, choice, on_event) for text in choice.lora)
     overrides = {
-        name: (typed, _find(typed, choice, on_event, components=(name,)))
+        name: (typed, _find(typed, name, choice, on_event))
         for name, typed in (("unet", choice.unet), ("vae", choice.vae))
         if typed is not None
     }
@@ -87,16 +87,9 @@ def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listene
     )
 
 
-def _find(typed: str, choice: ModelChoice, on_event: Listener, *, components: tuple[str, ...]) -> Path:
-    """Where a component from elsewhere is; the variant is taken where it exists, as in a pipeline."""
+def _find(typed: str, name: str, choice: ModelChoice, on_event: Listener) -> Path:
     source = parse_source(typed)
-    for variant in dict.fromkeys((choice.variant, None)):
-        try:
-            return local_path(source, variant=variant, components=components, offline=choice.offline, on_event=on_event)
-        except InputError as error:
-            if error.code != "variant_absent" or variant is None:
-                raise
-    raise AssertionError(typed)
+    return component_path(source, name, variant=choice.variant, offline=choice.offline, on_event=on_event)
 
 
 def parse_lora(text: str) -> tuple[str, float]:
