@@ -1,4 +1,4 @@
-"""Write what the pages take from the program itself: the help texts, and the map of the house.
+"""Write what the pages take from the program itself: help texts, the map of the house, the fields of the schemas.
 
 ``python docs/generate.py`` writes it, ``--check`` only compares and exits with 1 where something is stale.
 """
@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -70,7 +73,53 @@ def _table(folder: str, title: str) -> str:
     return "\n".join(rows)
 
 
-PAGES = {ROOT / "docs" / "help.md": help_page, ROOT / "CONTRIBUTING.md": contributing_page}
+def json_page() -> str:
+    """The fields of every ``--json`` document, from the schemas."""
+    schemas = ROOT / "docs" / "schemas"
+    names = ["envelope", *(function.__name__ for function in COMMANDS)]
+    parts = ["# JSON", MADE, JSON_INTRODUCTION]
+    for name in names:
+        schema = json.loads((schemas / f"{name}.json").read_text(encoding="utf-8"))
+        title = "The document" if name == "envelope" else name
+        rows = "\n".join(f"| `{field}` | {kind} | {about} |" for field, kind, about in _fields(schema))
+        link = f"[`schemas/{name}.json`](schemas/{name}.json)"
+        parts.append(f"## {title}\n\n{link}\n\n| field | type | what it is |\n|---|---|---|\n{rows}")
+    return "\n\n".join(parts) + "\n"
+
+
+JSON_INTRODUCTION = """\
+With `--json`, standard output is one document in ASCII: the envelope below, with the command's own `data` in it. Every
+field is always there, `null` where it does not apply, unless its description says when; sizes are bytes, times seconds. The schemas are in the
+[2020-12 draft](https://json-schema.org/draft/2020-12) and strict: a field that is not described fails the test suite,
+which validates real output with them.
+
+On failure the document is printed too, with `ok: false`, `data: null` and an `error`. When the answer is "no" (exit
+code 1), `ok` is true: the command did its work."""
+
+
+def _fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str, str]]:
+    """Each field of an object with its type and description, those within it after it."""
+    for name, entry in schema.get("properties", {}).items():
+        where = f"{path}.{name}" if path else name
+        inner = entry
+        while "items" in inner:
+            where, inner = f"{where}[]", inner["items"]
+        yield where, _kind(inner), entry.get("description", inner.get("description", "")).replace("|", "\\|")
+        yield from _fields(inner, where)
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    if "$ref" in entry:
+        return "[problem](#the-document)"
+    kinds = [entry["type"]] if isinstance(entry["type"], str) else entry["type"]
+    return " or ".join(" or ".join(f"`{word}`" for word in entry["enum"]) if "enum" in entry else kind for kind in kinds)
+
+
+PAGES = {
+    ROOT / "docs" / "help.md": help_page,
+    ROOT / "docs" / "json.md": json_page,
+    ROOT / "CONTRIBUTING.md": contributing_page,
+}
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 COLUMNS = "100"
 WILD = "…"
-_PRINTED_TIMES = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?= (?:ms|s|min|steps/s|[kMG]B/s)\b)")
+_PRINTED_TIMES = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?= (?:ms|s|min)\b)")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,9 @@ def steps(page: Path) -> list[Step]:
             command, first = lines[i][2:], i + 1
             while command.endswith("\\"):
                 command, first = command[:-1] + lines[first].strip(), first + 1
+            if here := re.search(r"<<'(\w+)'$", command):
+                body = lines.index(here[1], first) + 1
+                command, first = "\n".join([command, *lines[first:body]]), body
             shown = tuple(lines[first:end])
             found.append(Step(page, start + i, command, shown, start + first, start + end))
     return found
