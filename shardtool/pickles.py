@@ -7,6 +7,7 @@ takes little memory. What it refuses, this refuses.
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -127,8 +128,11 @@ def _files(folder: Path, found: list[str]) -> tuple[str | None, list[str]]:
 def _load(path: Path) -> Any:
     zipped = _check_zip(path)
     try:
-        # Files from before torch 1.6 are no ZIP archives and cannot be mapped.
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        with warnings.catch_warnings():
+            # Unusual pickle protocols are warned of; what comes out of them is checked here.
+            warnings.simplefilter("ignore")
+            # Files from before torch 1.6 are no ZIP archives and cannot be mapped.
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"{path}: is refused by the weights-only unpickler: {str(error).splitlines()[0]:.200}",

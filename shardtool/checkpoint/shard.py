@@ -12,7 +12,7 @@ from shardtool.checkpoint.job import FORMAT, Job, Maker, Output, index_metadata_
 from shardtool.checkpoint.layout import FilePlan, Item
 from shardtool.checkpoint.legacy_names import todays_names
 from shardtool.checkpoint.move import blocks_of
-from shardtool.checkpoint.names import WeightsName
+from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName
 from shardtool.checkpoint.plan import Split, plan_files, plan_like
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice, Part, Selection, select
 from shardtool.checkpoint.sources import Sources
@@ -51,7 +51,7 @@ def _output(part: Part, choice: Choice, shape: Shape, models: Selection | None) 
     told = index_metadata_of(checkpoint)
     metadata = {**FORMAT, **{k: v for k, v in told.items() if isinstance(v, str)}, **checkpoint.metadata}
     if shape.cast is not None:
-        config = read_config(checkpoint.folder) if part.place.parts or checkpoint.index else None
+        config = read_config(checkpoint.folder) if checkpoint.name.stem in COMPONENT_STEMS else None
         check_castable(checkpoint, config.values if config else {})
     stored = list(_items(part))
     names = {} if shape.keep_names else todays_names(checkpoint.tensors, checkpoint.name)
