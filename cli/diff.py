@@ -52,8 +52,8 @@ def diff(
 
     with progress(out) as on_event:
         one, other = (
-            survey(local_path(parse_source(text), variant=variant, offline=offline, on_event=on_event), variant)
-            for text in (a, b)
+            survey(local_path(named, variant=variant, or_default=True, offline=offline, on_event=on_event), variant)
+            for named in (parse_source(a), parse_source(b))
         )
         found = difference(one, other, on_event)
     out.result(_data(a, b, found), *_view(a, b, found, None if out.verbose else SHOWN))

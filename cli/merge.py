@@ -67,6 +67,7 @@ def merge(
             parse_source(source, revision=revision, subfolder=subfolder),
             variant=None if variant == DEFAULT_VARIANT else variant,
             components=component,
+            or_default=True,
             offline=offline,
             on_event=on_event,
         )

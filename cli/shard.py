@@ -114,6 +114,7 @@ def shard(
             parse_source(source, revision=revision, subfolder=subfolder),
             variant=None if dtype or variant == DEFAULT_VARIANT else variant,
             components=component,
+            or_default=True,
             pickles=allow_pickle,
             offline=offline,
             on_event=on_event,

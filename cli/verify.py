@@ -58,14 +58,15 @@ def verify(
     with progress(out) as on_event:
         look = partial(verify_headers, variant=variant, fit=not structure)
         if deep or against is not None:
-            path = local_path(named, variant=variant, offline=offline, on_event=on_event)
+            path = local_path(named, variant=variant, or_default=True, offline=offline, on_event=on_event)
             found = look(path)
         else:
             found = look_into(named, look, variant=variant, offline=offline, on_event=on_event)
         if deep:
             found = verify_values(found, workers=workers, on_event=on_event)
         if against is not None and not found.errors:
-            other = local_path(parse_source(against), variant=variant, offline=offline, on_event=on_event)
+            named = parse_source(against)
+            other = local_path(named, variant=variant, or_default=True, offline=offline, on_event=on_event)
             same, problems = verify_against(survey(path, variant), survey(other, variant), on_event)
             compared = Against(against, same, problems)
     out.result(verification_data(source, found, compared), *verification_view(source, found, compared, all=out.verbose))

@@ -106,6 +106,7 @@ def local_path(
     variant: str | None = None,
     components: Collection[str] | None = None,
     without: Collection[str] = (),
+    or_default: bool = False,
     pickles: bool = False,
     offline: bool = False,
     on_event: Listener = ignore,
@@ -113,11 +114,13 @@ def local_path(
     """The folder or file that ``source`` means; a Hub source is downloaded into the Hub's cache first.
 
     Only the files needed are fetched: of a component the ``variant``'s weights, of a pipeline those of ``components``
-    (by default all) ``without`` those that come from elsewhere; ``pickles`` only where they are allowed and there is
-    nothing else. With ``offline`` the cache alone is used. Raises ``HubError`` where the Hub or the network says no,
-    and ``InputError`` where files are missing from the cache or the source.
+    (by default all) ``without`` those that come from elsewhere. ``or_default`` takes the default weights of components
+    that have no such variant; ``pickles`` takes pickled weights where there are no others. With ``offline`` the cache
+    alone is used. Raises ``HubError`` where the Hub or the network says no, and ``InputError`` where files are missing
+    from the cache or the source.
     """
-    return _fetched(source, Wanted(variant, components, without, pickles), offline=offline, on_event=on_event)
+    wanted = Wanted(variant, components, without, pickles, or_default)
+    return _fetched(source, wanted, offline=offline, on_event=on_event)
 
 
 def component_path(

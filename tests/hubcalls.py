@@ -27,7 +27,7 @@ def environment(hub: HubServer, home: Path, **others: str) -> dict[str, str]:
 
 
 def call(text: str, **arguments: Any) -> dict[str, Any]:
-    """A call of ``local_path``; with ``look=True`` of ``look_into`` with ``survey``."""
+    """A call of ``local_path``; with ``component`` of ``component_path``, with ``look`` of ``look_into``, to survey."""
     return {"text": text, **arguments}
 
 
@@ -103,7 +103,7 @@ def _heavy() -> set[str]:
 def _call(request: dict[str, Any]) -> dict[str, Any]:
     from shardtool.checkpoint.contents import survey
     from shardtool.errors import ShardtoolError
-    from shardtool.source import local_path, look_into, parse_source
+    from shardtool.source import component_path, local_path, look_into, parse_source
 
     events: list[dict[str, Any]] = []
 
@@ -119,7 +119,8 @@ def _call(request: dict[str, Any]) -> dict[str, Any]:
                 source, lambda path: survey(path, request.get("variant")), on_event=on_event, **request
             )
             return {"found": _described(contents), "events": events}
-        path = local_path(source, on_event=on_event, **request)
+        wanted = local_path if "component" not in request else component_path
+        path = wanted(source, on_event=on_event, **request)
     except ShardtoolError as error:
         return {"error": error.as_json(), "exit_code": error.exit_code, "events": events}
     below = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file()) if path.is_dir() else []

@@ -64,7 +64,7 @@ class Wanted:
     """What of a source is wanted: a ``variant``, and of a pipeline ``components`` (``None``: all) ``without`` some.
 
     ``pickles``: pickled weights are taken where there are no others. ``or_default``: so are a component's default
-    weights where it has no such variant, as a pipeline does with its own.
+    weights where it has no such variant.
     """
 
     variant: str | None = None
@@ -87,7 +87,7 @@ def needed_files(source: Source, wanted: Wanted) -> Needed:
     if PIPELINE_NAME in names:
         _pipeline(source, needed, wanted)
     elif CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
-        _weights(source, needed, "", names, _present(names, wanted) if wanted.or_default else wanted)
+        _weights(source, needed, "", names, wanted)
     else:
         raise _no_checkpoint(source)
     return needed
@@ -114,8 +114,7 @@ def _pipeline(source: Source, needed: Needed, wanted: Wanted) -> None:
             message = f"{source.where / component}: no such folder, though {PIPELINE_NAME} names the component"
             needed.problems.append(Problem("component_missing", message, str(source.where / component)))
         elif weights_among(names):
-            single_first = library == "transformers"
-            _weights(source, needed, component, names, _present(names, wanted), single_first=single_first)
+            _weights(source, needed, component, names, wanted, single_first=library == "transformers")
         elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
             _weights(source, needed, component, names, wanted)
         else:
@@ -133,6 +132,8 @@ def _weights(
 ) -> None:
     """Add a component's files. Where a single file lies beside an index, each library takes another (see resolve)."""
     needed.small.extend(_inside(folder, name) for name in (CONFIG_NAME, DIGESTS_NAME) if name in names)
+    if wanted.or_default:
+        wanted = _present(names, wanted)
     if wanted.pickles and (pickled := _pickled(names, wanted.variant)):
         needed.weights.append([_inside(folder, name) for name in pickled])
         return

@@ -62,13 +62,32 @@ def test_pickles_are_downloaded_only_where_they_are_allowed_and_there_is_nothing
     assert both["files"] == ["config.json", f"{STEM}.safetensors"]
 
 
-def test_a_component_without_the_variant_gives_its_default_weights_to_a_pipeline(
+def test_a_component_without_the_variant_gives_its_default_weights_only_where_that_is_allowed(
     ask: Ask, hub: HubServer, repo: str, pipeline: Path
 ) -> None:
     hub.add(repo, pipeline)
-    [got] = ask(call(repo, variant="fp16", components=["unet", "vae"]))
-    weights = [name for name in got["files"] if name.endswith(".safetensors")]
+    strict, lenient = ask(call(repo, variant="fp16"), call(repo, variant="fp16", or_default=True))
+    assert (strict["error"]["code"], strict["exit_code"]) == ("variant_absent", 3)
+    assert f"{repo}/vae: has no fp16 variant; present: default" in strict["error"]["message"]
+    weights = [name for name in lenient["files"] if name.endswith(".safetensors")]
     assert weights == [f"unet/{STEM}.fp16.safetensors", f"vae/{STEM}.safetensors"]
+    assert hub.fetched(repo) <= set(lenient["files"])
+
+
+def test_a_component_that_stands_in_for_another_is_fetched_alone(
+    ask: Ask, hub: HubServer, repo: str, pipeline: Path, sharded: Path
+) -> None:
+    """Of another pipeline only that component; of a component the variant, or else what there is."""
+    hub.add(repo, pipeline)
+    hub.add(f"{repo}-unet", sharded)
+    of_pipeline, alone, default = ask(
+        call(repo, component="vae", variant="fp16"),
+        call(f"{repo}-unet", component="unet", variant="fp16"),
+        call(f"{repo}-unet", component="unet", variant="bf16"),
+    )
+    assert of_pipeline["files"] == ["model_index.json", "vae/config.json", f"vae/{STEM}.safetensors"]
+    assert alone["files"] == ["config.json", f"{STEM}.fp16.safetensors"]
+    assert set(SHARDS) <= set(default["files"])
 
 
 def test_subfolders_and_single_files_can_be_named(ask: Ask, hub: HubServer, repo: str, pipeline: Path) -> None:
