@@ -127,4 +127,8 @@ def test_nothing_dangerous_is_called_in_the_product() -> None:
             if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "shell"):
                 assert isinstance(node.value, ast.Constant), f"{path}: {node.arg}"
                 assert node.value.value is False, f"{path}: {node.arg}"
-        assert roots(imported(path)) & {"pickle", "marshal", "shelve", "yaml"} == set(), path
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pickle":
+                assert node.attr == "UnpicklingError", f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+                assert "weights_only=True" in ast.unparse(node), f"{path}:{node.lineno}"
+        assert roots(imported(path)) & {"marshal", "shelve", "yaml"} == set(), path
