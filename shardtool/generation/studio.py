@@ -28,6 +28,7 @@ from shardtool.generation.kept import Kept, restore, skipping, state_of
 from shardtool.images.settings import Job
 from shardtool.needs import OFFLOADS
 from shardtool.pipeline import BuiltPipeline
+from shardtool.quiet import quiet
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class Studio:
         self._tell_lost(settings.scheduler, lost)
         generator = generator_for(job.seed)
         try:
-            with torch.inference_mode(), ExitStack() as stack:
+            with quiet(), torch.inference_mode(), ExitStack() as stack:
                 resume = stack.enter_context(skipping(pipe.unet)) if begun is not None and begun.step else None
                 steps = _Steps(self, job, scheduler, generator, begun, resume)
                 latents = denoise(pipe, scheduler, settings, self._encoder.encode(settings), generator, steps)

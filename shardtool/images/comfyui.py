@@ -22,7 +22,6 @@ _NAMES: Final = {
     "euler_ancestral": "euler-a",
     "heun": "heun",
     "lcm": "lcm",
-    "lms": "lms",
     "uni_pc": "unipc",
 }
 _DEPTH: Final = 64
@@ -69,7 +68,7 @@ def _take_scheduler(sampler: Mapping[str, Any], found: dict[str, Any]) -> None:
     if not isinstance(name, str):
         return
     ours = _NAMES.get(name, name)
-    found["scheduler"] = f"{ours}-{schedule}" if schedule in ("karras", "exponential", "beta") else ours
+    found["scheduler"] = f"{ours}-{schedule}" if schedule in ("karras", "exponential") else ours
 
 
 def _node(nodes: Mapping[str, Any], link: Any) -> Mapping[str, Any] | None:

@@ -86,7 +86,7 @@ def parse_parameters(text: str) -> dict[str, Any]:
     for key, value in pairs:
         _take(key.strip(), _unquote(value.strip()), found, other)
     schedule = other.pop("Schedule type", None)
-    if schedule in ("Karras", "Exponential", "Beta") and "scheduler" in found:
+    if schedule in ("Karras", "Exponential") and "scheduler" in found:
         found["scheduler"] = _with_spacing(found["scheduler"], schedule.lower())
     return {**found, "other": other}
 

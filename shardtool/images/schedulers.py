@@ -2,6 +2,7 @@
 
 A name is a base name, and for some of them a suffix that chooses how the noise levels are spaced. diffusers' own class
 names are accepted too. What is not named (betas, prediction type, spacing) stays as the model's own scheduler has it.
+Those that need scipy (LMS, and spacing by a beta distribution) are left out: scipy is no dependency of this program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from shardtool.errors import UsageError
 SPACINGS: Final[Mapping[str, str]] = {
     "karras": "use_karras_sigmas",
     "exponential": "use_exponential_sigmas",
-    "beta": "use_beta_sigmas",
 }
 
 
@@ -24,7 +24,7 @@ SPACINGS: Final[Mapping[str, str]] = {
 class Scheduler:
     """A class of diffusers and the settings that make it the named scheduler.
 
-    ``a1111`` is what A1111's users call it. ``spaced`` says that the class knows the three spacings.
+    ``a1111`` is what A1111's users call it. ``spaced`` says that the class knows the spacings.
     """
 
     class_name: str
@@ -48,7 +48,6 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = {
     "euler-a": Scheduler("EulerAncestralDiscreteScheduler", "Euler a"),
     "heun": Scheduler("HeunDiscreteScheduler", "Heun", spaced=True),
     "lcm": Scheduler("LCMScheduler", "LCM"),
-    "lms": Scheduler("LMSDiscreteScheduler", "LMS", spaced=True),
     "pndm": Scheduler("PNDMScheduler", "PLMS"),
     "tcd": Scheduler("TCDScheduler", "TCD"),
     "unipc": Scheduler("UniPCMultistepScheduler", "UniPC", spaced=True),
@@ -70,7 +69,7 @@ class Choice:
         """What is laid over the config of the model's own scheduler."""
         if not self.scheduler.spaced:
             return dict(self.scheduler.settings)
-        # All three, so that a spacing that the model's own config has switched on does not survive beside another.
+        # All of them, so that a spacing that the model's own config has switched on does not survive beside another.
         spacings = {key: suffix == self.spacing for suffix, key in SPACINGS.items()} if self.spacing else {}
         return {**self.scheduler.settings, **spacings}
 

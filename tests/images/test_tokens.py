@@ -1,0 +1,92 @@
+"""Token counts without transformers, and the words that are lost; transformers is the referee."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import CLIPTokenizer
+
+from shardtool.errors import InputError, UsageError
+from shardtool.events import Event, Note
+from shardtool.images.settings import Job, Settings
+from shardtool.images.tokens import PromptTokenizer, check_prompts, measure_prompts, read_tokenizers
+from shardtool.parts import read_parts
+
+TEXTS = [
+    "",
+    "dog",
+    "a cute dog running on the grass",
+    "A  DOG,\n\twith   spaces",
+    "it's the artist's 4k photo, f/2.8!!",
+    "größe Ünïcode 狗 🐶 e\u0301",
+    "<|endoftext|> dog",
+    "supercalifragilisticexpialidocious " * 9,
+]
+
+
+@pytest.fixture(scope="module", params=["tokenizer.json", "vocab.json"])
+def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The demo's tokenizer, and the same as older repos have it."""
+    if request.param == "tokenizer.json":
+        return demo / "tokenizer"
+    copy = tmp_path_factory.mktemp("old") / "tokenizer"
+    shutil.copytree(demo / "tokenizer", copy)
+    (copy / "tokenizer.json").unlink()
+    return copy
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_count_is_that_of_transformers(folder: Path, text: str) -> None:
+    expected = len(CLIPTokenizer.from_pretrained(folder)(text).input_ids)
+    length = PromptTokenizer(folder).measure("prompt", text)
+    assert (length.tokens, length.limit) == (expected, 32)
+
+
+def test_the_words_beyond_the_limit_are_lost_and_no_others(folder: Path) -> None:
+    words = [f"{colour} circle" for colour in ("red", "blue", "green") for _ in range(8)]
+    text = " ".join(words)
+    length = PromptTokenizer(folder).measure("prompt", text)
+    assert length.is_long
+    assert text.endswith(length.lost)
+    kept = text.removesuffix(length.lost)
+    assert PromptTokenizer(folder).measure("prompt", kept).tokens == length.limit
+    assert not PromptTokenizer(folder).measure("prompt", "red circle").lost
+
+
+def test_each_text_is_measured_once_by_the_tokenizer_that_reads_it(demo: Path) -> None:
+    tokenizers = read_tokenizers(read_parts(demo))
+    assert len(tokenizers) == 2
+    assert [one.field for one in measure_prompts(Settings("dog"), tokenizers)] == ["prompt"]
+    fields = [one.field for one in measure_prompts(Settings("dog", "a cat", "a fox", "a bear"), tokenizers)]
+    assert fields == ["prompt", "negative_prompt", "prompt_2", "negative_prompt_2"]
+
+
+def test_what_is_told_of_a_long_prompt(demo: Path) -> None:
+    tokenizers = read_tokenizers(read_parts(demo))
+    jobs = [Job(index, index, Settings("dog " * 40 + "cat"), None) for index in (1, 2)]
+    told: list[Event] = []
+    lengths = check_prompts(jobs, tokenizers, "warn", told.append)
+    assert lengths[1] == lengths[2]
+    (note,) = told
+    assert isinstance(note, Note)
+    assert note.warning
+    assert note.text.startswith("prompt: 43 tokens, 32 used; lost:")
+    assert note.text.endswith('dog cat"')
+    with pytest.raises(UsageError, match="lost"):
+        check_prompts(jobs, tokenizers, "error", told.append)
+    told.clear()
+    check_prompts(jobs, tokenizers, "chunk", told.append)
+    assert [one.text for one in told if isinstance(one, Note)] == ["prompt: 43 tokens, encoded in 2 windows of 32"]
+
+
+def test_a_damaged_tokenizer_is_an_input_error(demo: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "vocab.json"):
+        folder = tmp_path / name
+        shutil.copytree(demo / "tokenizer", folder)
+        (folder / "tokenizer.json").unlink()
+        (folder / name).write_text('{"a": ')
+        with pytest.raises(InputError) as error:
+            PromptTokenizer(folder)
+        assert error.value.code == "tokenizer_invalid"
