@@ -86,7 +86,8 @@ class HubServer:
 
     @property
     def cdn_url(self) -> str:
-        return f"http://127.0.0.1:{self._cdn.server_port}"
+        """Another host, as for the client the name decides where a token may go."""
+        return f"http://localhost:{self._cdn.server_port}"
 
     def add(self, name: str, source: Path | Mapping[str, bytes], revision: str = "main", **settings: bool) -> Repo:
         """Serve a folder, or files given as path → contents, as ``revision`` of the repo ``name``."""
