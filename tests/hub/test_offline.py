@@ -96,3 +96,16 @@ def test_blobs_that_the_cache_shares_between_repos_are_followed(
         blob.symlink_to(Path("../../blobs/ab") / blob.name)
     [got] = ask(call(repo, offline=True))
     assert len(read_checkpoint(Path(got["path"])).files) == 3
+
+
+def test_a_cache_without_links_works_and_nobody_complains(
+    ask: Ask, hub: HubServer, repo: str, sharded: Path, tmp_path: Path
+) -> None:
+    """As on file systems that have no links; the client's warnings about it do not reach the user."""
+    hub.add(repo, sharded)
+    settings = {"HF_HUB_DISABLE_SYMLINKS": "1", "HF_HOME": str(tmp_path)}
+    online, again = ask(call(repo), call(repo), **settings)
+    assert not any(path.is_symlink() for path in Path(online["path"]).iterdir())
+    assert again["events"] == []
+    [offline] = ask(call(repo, offline=True), **settings)
+    assert len(read_checkpoint(Path(offline["path"])).files) == 3
