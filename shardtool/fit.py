@@ -13,7 +13,7 @@ from typing import Any
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.families import Family, family_of, first_int, looks_like
-from shardtool.parts import Part, PipelineParts
+from shardtool.parts import PipelineParts
 
 _TIME_IDS = 6
 """Numbers in SDXL's size conditioning: original size, crop, target size. The refiner has five, with a score."""
@@ -43,25 +43,25 @@ def require_partners(parts: PipelineParts) -> None:
         raise InputError.of_all(problems)
 
 
-def _misfit(part: Part, pipeline: str, fault: str, identity: str | None = None) -> Problem:
+def _misfit(parts: PipelineParts, name: str, fault: str, identity: str | None = None) -> Problem:
     looks = f"; looks like {identity}" if identity else ""
+    path = parts.config_path(name)
     return Problem(
         "partner_mismatch",
-        f"{part.config_path}: this {part.name} does not fit the pipeline ({pipeline}): {fault}{looks}",
-        str(part.config_path),
-        hint=f"use the pipeline that this {part.name} was made for, or another {part.name}",
+        f"{path}: this {name} does not fit the pipeline ({parts.class_name}): {fault}{looks}",
+        path,
+        hint=f"use the pipeline that this {name} was made for, or another {name}",
     )
 
 
 def _unet_problems(parts: PipelineParts, family: Family) -> Iterator[Problem]:
-    unet = parts.parts.get("unet")
     config = parts.config("unet")
-    if unet is None or config is None:
+    if config is None:
         return
     identity = looks_like(config)
 
     def misfit(fault: str) -> Problem:
-        return _misfit(unet, parts.class_name, fault, identity)
+        return _misfit(parts, "unet", fault, identity)
 
     wanted = _cross_attention_width(config)
     given = _text_width(parts, family)
@@ -87,8 +87,6 @@ def _cross_attention_width(config: Mapping[str, Any]) -> int | None:
 def _text_width(parts: PipelineParts, family: Family) -> int | None:
     """What the text encoders hand to cross attention; SDXL sets the hidden states of its encoders side by side."""
     names = ("text_encoder", "text_encoder_2") if family == "sdxl" else ("text_encoder",)
-    if parts.given & set(names):
-        return None
     widths = [_hidden_size(config) for name in names if (config := parts.config(name)) is not None]
     return None if None in widths or not widths else sum(width for width in widths if width)
 
@@ -124,9 +122,8 @@ def _latent_faults(parts: PipelineParts, channels: int | None, *, packed: int = 
 
 
 def _transformer_problems(parts: PipelineParts, family: Family) -> Iterator[Problem]:
-    transformer = parts.parts.get("transformer")
     config = parts.config("transformer")
-    if transformer is None or config is None:
+    if config is None:
         return
     packed = 4 if family == "flux" else 1
     faults = list(_latent_faults(parts, first_int(config.get("in_channels")), packed=packed))
@@ -136,7 +133,7 @@ def _transformer_problems(parts: PipelineParts, family: Family) -> Iterator[Prob
         wanted = first_int(config.get(key))
         if wanted is not None and given is not None and wanted != given:
             faults.append(f"{key} {wanted}, the text encoders give {given}")
-    yield from (_misfit(transformer, parts.class_name, fault) for fault in faults)
+    yield from (_misfit(parts, "transformer", fault) for fault in faults)
 
 
 def _transformer_text(parts: PipelineParts, family: Family) -> tuple[int | None, int | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardtool.activations import Run
 from shardtool.devices import Inventory
@@ -95,13 +95,15 @@ def plan_pipeline(
     request: Request,
     *,
     overrides: Mapping[str, Path] | None = None,
-    given: frozenset[str] = frozenset(),
+    given: Mapping[str, Mapping[str, Any]] | None = None,
     run: Run | None = None,
     variant: str | None = None,
     inventory: Inventory | None = None,
     on_event: Listener = ignore,
 ) -> LoadPlan:
     """Plan to load the pipeline ``base`` with ``overrides``, for runs like ``run`` (default: one picture of its size).
+
+    ``given`` are the configs of components that are loaded already, by name.
 
     Raises as ``plan_component``, and ``InputError`` where the parts do not fit each other.
     """

@@ -52,14 +52,14 @@ class Part:
 class PipelineParts:
     """A pipeline class with its components by name and the other settings of ``model_index.json``.
 
-    ``given`` names the components that the caller hands over ready-made; they have no part here.
+    ``given`` are the configs of the components that the caller hands over ready-made; they have no part here.
     """
 
     path: Path
     class_name: str
     parts: Mapping[str, Part]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def with_weights(self) -> Mapping[str, Part]:
@@ -68,7 +68,12 @@ class PipelineParts:
     def config(self, name: str) -> Mapping[str, Any] | None:
         """The config of a component; ``None`` where there is none."""
         part = self.parts.get(name)
-        return None if part is None else part.config
+        return self.given.get(name) if part is None else part.config
+
+    def config_path(self, name: str) -> str:
+        """Where that config is, for messages."""
+        part = self.parts.get(name)
+        return f"the {name} that was given" if part is None else str(part.config_path)
 
 
 def read_component(path: Path, *, variant: str | None = None, on_event: Listener = ignore) -> Part:
@@ -88,14 +93,14 @@ def read_parts(
     base: Path,
     overrides: Mapping[str, Path] | None = None,
     *,
-    given: frozenset[str] = frozenset(),
+    given: Mapping[str, Mapping[str, Any]] | None = None,
     variant: str | None = None,
     on_event: Listener = ignore,
 ) -> PipelineParts:
     """The parts of the pipeline folder ``base`` with ``overrides`` (component name → path) instead of its own.
 
-    The overridden components of ``base``, and those ``given`` ready-made, are not looked at. Raises ``InputError`` with
-    everything that is missing or damaged in any of them.
+    The overridden components of ``base`` are not looked at, nor those ``given`` ready-made (component name → config).
+    Raises ``InputError`` with everything that is missing or damaged in any of them.
     """
     if kind_of(base) != "pipeline":
         raise InputError(
@@ -105,8 +110,8 @@ def read_parts(
             hint="name a pipeline folder or repo as the model, and a single component with --unet or --component",
         )
     pipeline = read_pipeline(base)
-    overrides = overrides or {}
-    _check_names(pipeline, set(overrides) | given)
+    overrides, given = overrides or {}, given or {}
+    _check_names(pipeline, {*overrides, *given})
     parts: dict[str, Part] = {}
     problems: list[Problem] = []
     for name, (library, class_name) in pipeline.components.items():

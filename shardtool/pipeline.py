@@ -17,14 +17,15 @@ import torch
 from shardtool.activations import Run
 from shardtool.classes import pipeline_class, settings_class
 from shardtool.devices import Inventory
-from shardtool.errors import InputError
+from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
 from shardtool.loading import ComponentReport, check_placed, load_part, report_on
+from shardtool.needs import Dtype
 from shardtool.parts import Part, PipelineParts
 from shardtool.placement import Placement, Request
 from shardtool.quiet import quiet
-from shardtool.recast import Recast
+from shardtool.recast import TORCH_DTYPES, Recast
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def build_pipeline(
         base,
         Request(device, dtype, offload, force),
         overrides=paths,
-        given=frozenset(models),
+        given={name: _config_of(model) for name, model in models.items()},
         run=run,
         variant=variant,
         inventory=inventory,
@@ -105,6 +106,7 @@ def assemble(
     reports: dict[str, ComponentReport] = {}
     for name, model in modules.items():
         check_placed(name, model, plan.device)
+        _check_dtype(name, model, plan.placement.dtype)
         reports[name] = report_on(name, model, "given", 0.0)
     on_event(Started("load", "Loading the pipeline", len(parts.parts), "components"))
     for name, part in parts.parts.items():
@@ -124,6 +126,24 @@ def assemble(
     _offload(pipe, plan.placement)
     on_event(Finished("load"))
     return BuiltPipeline(pipe, plan.placement, reports)
+
+
+def _config_of(model: Any) -> Mapping[str, Any]:
+    config = getattr(model, "config", {})
+    found: Mapping[str, Any] = config if isinstance(config, Mapping) else config.to_dict()
+    # A constructor keeps tuples where config.json has lists.
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+
+
+def _check_dtype(name: str, model: Any, dtype: Dtype) -> None:
+    """Raises ``RefusedError`` where a model that was given computes in another dtype than the pipeline."""
+    if model.dtype != TORCH_DTYPES[dtype]:
+        found = str(model.dtype).removeprefix("torch.")
+        raise RefusedError(
+            f"{name}: is in {found}, and the pipeline in {dtype}: their numbers cannot be multiplied",
+            code="dtype_mixed",
+            hint="load it in the pipeline's dtype, or give the pipeline the dtype of the model",
+        )
 
 
 def _load_settings(part: Part) -> Any:

@@ -152,7 +152,7 @@ def test_a_component_that_is_replaced_need_not_exist(demo: Path, tmp_path: Path)
         read_parts(base)
     assert (caught.value.code, caught.value.path) == ("component_missing", str(base / "unet"))
     assert read_parts(base, {"unet": demo / "unet"}).parts["unet"].folder == demo / "unet"
-    assert read_parts(base, given=frozenset({"unet"})).parts.keys() == set(read_parts(demo).parts) - {"unet"}
+    assert read_parts(base, given={"unet": {}}).parts.keys() == set(read_parts(demo).parts) - {"unet"}
 
 
 def test_a_pipeline_given_for_a_component_stands_for_its_own(demo: Path, sd: Path) -> None:
