@@ -88,7 +88,7 @@ def test_the_digest_of_a_forward_pass_is_that_of_the_numbers(sd: Path, tmp_path:
     split(folder, parts=3)
     single, shards = (document(f, "--device", "cpu", "--forward")["data"] for f in (sd / "unet", folder))
     assert single["forward"]["unet"]["digest"] == shards["forward"]["unet"]["digest"]
-    other = copied(sd / "unet", tmp_path / "other")
+    other = copied(sd / "unet", tmp_path / "other" / "unet")
     save_file({name: tensor * 1.01 for name, tensor in load_file(other / SINGLE).items()}, other / SINGLE)
     changed = document(other, "--device", "cpu", "--forward")["data"]
     assert changed["forward"]["unet"]["digest"] != single["forward"]["unet"]["digest"]
