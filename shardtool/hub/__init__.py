@@ -12,3 +12,23 @@
 
 The token comes from the environment or the Hub's own login, never from an option of ours.
 """
+
+from __future__ import annotations
+
+import os
+from urllib.parse import urlsplit
+
+from shardtool.errors import HubError
+
+
+def _check_endpoint() -> None:
+    """The client takes HF_ENDPOINT apart when it is imported, and fails there without a word about it."""
+    endpoint = os.environ.get("HF_ENDPOINT", "")
+    try:
+        _ = urlsplit(endpoint).port
+    except ValueError as error:
+        message = f"HF_ENDPOINT={endpoint} is no address: {error}"
+        raise HubError(message, code="not_a_hub", hint="unset it for huggingface.co") from error
+
+
+_check_endpoint()

@@ -10,6 +10,7 @@ caching" in the documentation of huggingface_hub.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from pathlib import Path
@@ -52,13 +53,14 @@ def cached_paths(folder: Path) -> list[str]:
 
 def record_revision(repo: str, revision: str, commit: str) -> None:
     """Remember what ``revision`` means, so that it is found without the network. Replaces the file in one step."""
-    if revision == commit:
+    if revision == commit or cached_commit(repo, revision) == commit:
         return
     path = repo_folder(repo) / "refs" / revision
-    path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    staged.write_text(commit, encoding="ascii")
-    staged.replace(path)
+    with contextlib.suppress(OSError):  # a cache that is shared, and only read
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staged.write_text(commit, encoding="ascii")
+        staged.replace(path)
 
 
 def cached_repos() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import shutil
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -75,8 +76,9 @@ def download(listing: Listing, paths: Sequence[str], on_event: Listener, *, forc
         _listen(reports, len(workers), on_event)
     finally:
         stop.set()
+        until = time.monotonic() + _PATIENCE
         for worker in workers:
-            worker.join(_PATIENCE)
+            worker.join(max(0.0, until - time.monotonic()))
     on_event(Finished(TASK))
 
 

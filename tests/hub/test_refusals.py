@@ -61,6 +61,7 @@ NO: Mapping[str, tuple[str, dict[str, str], str, str]] = {
     "wrong token": ("REPO", {"HF_TOKEN": "hf_wrong"}, "token_refused", "refused the token"),
     "no such revision": ("REPO@v9", {}, "revision_not_found", "'v9'"),
     "no such subfolder": ("REPO:vae", {}, "entry_not_found", "has no vae"),
+    "no protocol": ("REPO", {"HF_ENDPOINT": "hub.example"}, "no_network", "cannot reach hub.example"),
     "no network": ("REPO", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "no_network", "cannot reach http://127.0.0.1:9"),
 }
 
@@ -91,6 +92,20 @@ def test_a_hub_that_is_not_well_is_said(
     hub.ailment = ailment
     [got] = ask(call(repo))
     assert (got["error"]["code"], got["exit_code"]) == (code, 6)
+
+
+def test_an_endpoint_that_is_no_address_is_said(ask: Ask) -> None:
+    [got] = ask(call("org/name"), HF_ENDPOINT="http://127.0.0.1:port")
+    assert (got["error"]["code"], got["exit_code"]) == ("not_a_hub", 6)
+    assert "HF_ENDPOINT=http://127.0.0.1:port" in got["error"]["message"]
+
+
+@pytest.mark.parametrize("text", ["org/a--b", "org/-name", f"org/{'x' * 100}"])
+def test_what_cannot_be_a_repo_s_name_is_said_without_asking(ask: Ask, hub: HubServer, text: str) -> None:
+    [got] = ask(call(text))
+    assert (got["error"]["code"], got["exit_code"]) == ("repo_invalid", 3)
+    assert text in got["error"]["message"]
+    assert hub.requests == []
 
 
 def test_the_token_of_a_login_opens_a_private_repo_and_goes_to_the_hub_alone(
