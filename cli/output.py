@@ -56,15 +56,23 @@ class Output:
     progress: ProgressMode = ProgressMode.AUTO
     started: float = field(default_factory=time.monotonic)
     warnings: list[dict[str, Any]] = field(default_factory=list)
+    _consoles: dict[TextIO, Console] = field(default_factory=dict, init=False, repr=False)
 
     def console(self, stream: TextIO) -> Console:
-        """A Rich console on ``stream`` that takes all text literally."""
+        """The Rich console on ``stream``; it takes all text literally.
+
+        There is one for each stream, so that what is said while bars are drawn is printed above them.
+        """
         from rich.console import Console
 
-        width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-        return Console(
-            file=stream, width=width, markup=False, emoji=False, highlight=False, no_color=self.no_color or None
-        )
+        # While bars are drawn, sys.stderr is Rich's stand-in for the stream that they are drawn on.
+        real = getattr(stream, "rich_proxied_file", stream)
+        if real not in self._consoles:
+            width = None if real.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+            self._consoles[real] = Console(
+                file=real, width=width, markup=False, emoji=False, highlight=False, no_color=self.no_color or None
+            )
+        return self._consoles[real]
 
     def result(self, data: dict[str, Any], *renderables: RenderableType, error: ShardtoolError | None = None) -> None:
         """Print what was asked for: ``data`` in the envelope with ``--json``, else the renderables.

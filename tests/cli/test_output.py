@@ -1,0 +1,96 @@
+"""What is printed, where, and that nothing in it can do anything to a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.app import app
+from cli.options import ProgressMode
+from cli.output import Output, show
+from cli.progress import progress
+from shardtool.events import Advanced, Finished, Note, Started
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31mred\x1b[0m", r"a\x1b[31mred\x1b[0m"),
+        ("two\nlines\ttab", r"two\nlines\ttab"),
+        ("\u202egnp.exe", r"\u202egnp.exe"),
+        ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
+        ("ein Hund, 犬, 🐕", "ein Hund, 犬, 🐕"),
+    ],
+)
+def test_foreign_text_is_shown_and_not_interpreted(text: str, shown: str) -> None:
+    assert show(text) == shown
+
+
+def test_a_note_while_bars_are_drawn_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich redirects stderr while it draws; a console of one's own would print into the middle of a bar."""
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress(Output("test", progress=ProgressMode.RICH)) as on_event:
+        on_event(Started("copy", "Copying", 100))
+        on_event(Advanced("copy", 50))
+        on_event(Note("note", "half way"))
+        on_event(Finished("copy"))
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    assert "note: half way" in [line.rstrip() for line in lines]
+
+
+def on_a_terminal(*arguments: str, **env: str) -> str:
+    """What ``shardtool ARGUMENTS`` writes to a terminal of 80 columns, stdout and stderr together."""
+    ours, theirs = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "cli", *arguments],
+        cwd=ROOT,
+        env={**environment, "TERM": "xterm-256color", **env},
+        stdout=theirs,
+        stderr=theirs,
+        stdin=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while block := os.read(ours, 65536):
+            written += block
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    ran.wait()
+    os.close(ours)
+    return written.decode()
+
+
+def test_colour_is_for_terminals_that_want_it() -> None:
+    colour = re.compile(r"\x1b\[[\d;]*3[0-8]")
+    assert colour.search(on_a_terminal("inspect", "demo"))
+    assert not colour.search(on_a_terminal("inspect", "demo", NO_COLOR="1"))
+    assert not colour.search(on_a_terminal("inspect", "demo", "--no-color"))
+    assert "\x1b[" not in CliRunner().invoke(app, ["inspect", "demo"]).output
+
+
+def test_a_pipe_gets_lines_that_are_not_cut_and_no_bars() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "cli", "shard", "demo", "--max-size", "1MB", "--dry-run", "-o", "nowhere"],
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if key != "COLUMNS"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "unet/diffusion_pytorch_model-00001-of-00010.safetensors " in ran.stdout
+    assert "\r" not in ran.stdout + ran.stderr
