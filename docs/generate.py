@@ -89,9 +89,9 @@ def json_page() -> str:
 
 JSON_INTRODUCTION = """\
 With `--json`, standard output is one document in ASCII: the envelope below, with the command's own `data` in it. Every
-field is always there, `null` where it does not apply, unless its description says when; sizes are bytes, times seconds. The schemas are in the
-[2020-12 draft](https://json-schema.org/draft/2020-12) and strict: a field that is not described fails the test suite,
-which validates real output with them.
+field is always there, `null` where it does not apply, unless its description says when; sizes are bytes, times
+seconds. The schemas are in the [2020-12 draft](https://json-schema.org/draft/2020-12) and strict: a field that is not
+described fails the test suite, which validates real output with them.
 
 On failure the document is printed too, with `ok: false`, `data: null` and an `error`. When the answer is "no" (exit
 code 1), `ok` is true: the command did its work."""
@@ -102,8 +102,9 @@ def _fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
     for name, entry in schema.get("properties", {}).items():
         where = f"{path}.{name}" if path else name
         inner = entry
-        while "items" in inner:
-            where, inner = f"{where}[]", inner["items"]
+        while "items" in inner or isinstance(inner.get("additionalProperties"), dict):
+            mapped = "items" not in inner
+            where, inner = where + (".*" if mapped else "[]"), inner["additionalProperties" if mapped else "items"]
         yield where, _kind(inner), entry.get("description", inner.get("description", "")).replace("|", "\\|")
         yield from _fields(inner, where)
 
@@ -111,8 +112,11 @@ def _fields(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
 def _kind(entry: Mapping[str, Any]) -> str:
     if "$ref" in entry:
         return "[problem](#the-document)"
-    kinds = [entry["type"]] if isinstance(entry["type"], str) else entry["type"]
-    return " or ".join(" or ".join(f"`{word}`" for word in entry["enum"]) if "enum" in entry else kind for kind in kinds)
+    if "type" not in entry:
+        return "any"
+    if "enum" in entry:
+        return " or ".join(f"`{word}`" for word in entry["enum"])
+    return entry["type"] if isinstance(entry["type"], str) else " or ".join(entry["type"])
 
 
 PAGES = {

@@ -14,4 +14,4 @@ printf '%s\n' "dog" "cat" "red apple" "rocket" > "$out/prompts.txt"
 
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 torchrun --nproc-per-node 2 -m shardtool generate --prompts-file "$out/prompts.txt" --seed 1-2 \
-  --steps "${STEPS:-20}" --device cpu -o "$out/" --skip-existing --grid "$out/grid.png"
+  --steps "${STEPS:-20}" --device cpu -o "$out/" --skip-existing --grid

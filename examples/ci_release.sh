@@ -25,4 +25,4 @@ if [ ! -e "$golden" ]; then
   echo "no golden picture yet: making $golden from the source; keep it" >&2
   shardtool generate --model "$source" "${PROMPT:-dog}" --seed 7 --steps "${STEPS:-20}" -o "$golden"
 fi
-shardtool generate --model "$out" --replay "$golden" --expect "${EXPECT:-same}" -o "$out.picture.png" --overwrite
+shardtool generate --model "$out" --replay "$golden" --expect "${EXPECT:-same}"

@@ -1,6 +1,6 @@
 """shardtool from Python: shard the embedded model, look at it, load its UNet strictly, make a picture with it.
 
-    python examples/python_api.py [OUT]
+Run it as ``python examples/python_api.py [OUT]``.
 """
 
 from __future__ import annotations
