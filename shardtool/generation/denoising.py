@@ -14,7 +14,7 @@ from shardtool.images.schedulers import parse_scheduler
 from shardtool.images.settings import Settings
 
 OnStep: TypeAlias = Callable[[int, torch.Tensor], torch.Tensor]
-"""Called after each step with the number of steps done and the latents; the latents it returns go on."""
+"""Called after each run of the UNet with the number of runs and the latents; the latents it returns go on."""
 
 _TASKS: Final[Mapping[str, Mapping[str, str]]] = {
     "StableDiffusionXLPipeline": {

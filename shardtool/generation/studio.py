@@ -110,7 +110,7 @@ class Studio:
         try:
             with quiet(), torch.inference_mode(), ExitStack() as stack:
                 resume = stack.enter_context(skipping(pipe.unet)) if begun is not None and begun.step else None
-                steps = _Steps(self, job, scheduler, generator, begun, resume)
+                steps = _Steps(self, job, pipe, scheduler, generator, begun, resume)
                 latents = denoise(pipe, scheduler, settings, self._encoder.encode(settings), generator, steps)
                 try:
                     decoded = decode(pipe, latents)
@@ -121,6 +121,8 @@ class Studio:
             if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
                 raise
             raise _out_of_memory(self.built) from error
+        finally:
+            self.built.pipe.scheduler = self._scheduler
         if decoded.retried:
             text = f"image {job.index} (seed {job.seed}): the VAE gave no picture in {self.built.placement.dtype}"
             self.on_event(Note("vae_retried", f"{text}, decoded again in fp32", warning=True))
@@ -145,18 +147,22 @@ class Studio:
 
 @dataclass
 class _Steps:
-    """What happens after each step of one picture; see ``denoising.OnStep``."""
+    """What happens after each run of the UNet for one picture; see ``denoising.OnStep``."""
 
     studio: Studio
     job: Job
+    pipe: Any
     scheduler: Any
     generator: torch.Generator
     begun: Kept | None
     resume: Callable[[], None] | None
 
     def __call__(self, done: int, latents: torch.Tensor) -> torch.Tensor:
-        studio, begun = self.studio, self.begun
-        studio.step_done(studio.on_event)
+        studio, begun, order = self.studio, self.begun, self.scheduler.order
+        # A scheduler of second order runs the UNet twice for a step, and once for the last one.
+        steps, is_whole = -(-done // order), done % order == 0 or done == self.pipe.num_timesteps
+        if is_whole:
+            studio.step_done(studio.on_event)
         if begun is not None and done <= begun.step:
             if done == begun.step and self.resume is not None:
                 self.resume()
@@ -164,12 +170,12 @@ class _Steps:
                 self.generator.set_state(begun.generator)
                 return begun.latents.to(latents)
             return latents
-        if studio.show is not None and studio.show_every and done % studio.show_every == 0:
-            studio.show(self.job, done, preview(studio.built.pipe, latents))
+        if studio.show is not None and studio.show_every and is_whole and steps % studio.show_every == 0:
+            studio.show(self.job, steps, preview(studio.built.pipe, latents))
         if studio.stop():
             if studio.keep is not None:
                 path = studio.keep(self.job, self.state(done, latents))
-                studio.on_event(Note("latents_kept", f"stopped after step {done}; go on with --resume {path}"))
+                studio.on_event(Note("latents_kept", f"stopped after step {steps}; go on with --resume {path}"))
             raise KeyboardInterrupt
         return latents
 

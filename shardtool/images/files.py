@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape
 
 from shardtool import __version__
 from shardtool.errors import RefusedError, RunError
@@ -35,6 +35,10 @@ MADE_FROM_IMAGE: Final = IPTC + "compositeWithTrainedAlgorithmicMedia"
 NAMESPACE: Final = "urn:shardtool:image:1#"
 JPEG_QUALITY: Final = 95
 WEBP_QUALITY: Final = 95
+
+_QUOTE: Final = {'"': "&quot;"}
+_JPEG_LIMIT: Final = 65_000
+"""Bytes; a segment of a JPEG holds 65,533 with its own head."""
 
 _XMP: Final = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>'
@@ -60,6 +64,12 @@ def encode_image(
         exif.get_ifd(0x8769)[0x9286] = b"UNICODE\0" + (parameters or "").encode("utf-16-be", "replace")
         options["exif"] = exif.tobytes()
     if kind == "jpg":
+        if any(len(value) > _JPEG_LIMIT for value in options.values()):
+            raise RunError(
+                "the metadata do not fit into a JPEG (64 kB)",
+                code="metadata_too_long",
+                hint="use --format png or webp, or --metadata none",
+            )
         image.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=0, **options)
     else:
         image.save(buffer, "WEBP", quality=WEBP_QUALITY, **options)
@@ -80,7 +90,7 @@ def _png_chunks(record: Mapping[str, Any], parameters: str | None) -> Any:
 
 def _xmp(record: Mapping[str, Any], *, embed: bool) -> str:
     mark = MADE_FROM_IMAGE if "inputs" in record else MADE_BY_AI
-    attribute = f" shardtool:record={quoteattr(json.dumps(record, ensure_ascii=True))}" if embed else ""
+    attribute = f' shardtool:record="{escape(json.dumps(record), _QUOTE)}"' if embed else ""
     namespace = f' xmlns:shardtool="{NAMESPACE}"' if embed else ""
     return _XMP.format(mark=mark, tool=f"shardtool {__version__}", record=attribute, namespace=namespace)
 
@@ -94,7 +104,8 @@ def write_whole(path: Path, data: bytes, *, overwrite: bool) -> None:
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
         with _opened_alone(temporary) as file:
             file.write(data)
             file.flush()
@@ -103,15 +114,19 @@ def write_whole(path: Path, data: bytes, *, overwrite: bool) -> None:
             finally:
                 temporary.unlink(missing_ok=True)
     except FileExistsError as error:
+        if not path.exists():
+            raise _unwritable(path, error) from error
         raise RefusedError(
             f"{path} exists", code="target_exists", path=path, hint="--overwrite replaces it; -o names another place"
         ) from error
     except BlockingIOError as error:
         raise RefusedError(f"{path}: another run is writing it", code="target_busy", path=path) from error
     except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written: {error.strerror or error}", code="write_failed", path=path
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(f"{path}: cannot be written: {error.strerror or error}", code="write_failed", path=path)
 
 
 def _opened_alone(path: Path) -> IO[bytes]:

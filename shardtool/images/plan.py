@@ -6,6 +6,7 @@ Planning reads configs, tokenizers and prompts files; it loads no weights and no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -205,10 +206,14 @@ def plan_run(
     expected: Expectation | None = None,
     begun: Path | None = None,
     alone: bool = True,
+    headers: ExitStack | None = None,
     on_event: Listener = ignore,
 ) -> Plan:
-    """Resolve the model and plan every picture. Raises ``RefusedError`` where a file would be overwritten."""
-    model = resolve_model(request.choice, request.default_model, on_event=on_event)
+    """Resolve the model and plan every picture. Raises ``RefusedError`` where a file would be overwritten.
+
+    With ``headers``, which outlives the plan, nothing large is downloaded: the plan can be shown, not carried out.
+    """
+    model = resolve_model(request.choice, request.default_model, headers=headers, on_event=on_event)
     target = request.target
     jobs = plan_jobs(
         request.asked, request.settings, request.seeding, target, model.facts, model.name, now=now, draw=draw

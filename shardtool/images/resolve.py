@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from shardtool.events import Listener, Note, ignore
 from shardtool.fit import require_partners
 from shardtool.images.model import Base, ModelFacts, choose_base, short_name
 from shardtool.parts import PipelineParts, read_parts
-from shardtool.source import LocalSource, component_path, local_path, parse_source
+from shardtool.source import LocalSource, component_path, local_path, parse_source, structure_of
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,16 @@ class ResolvedModel:
     variant: str | None = None
 
 
-def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listener = ignore) -> ResolvedModel:
-    """Find everything that ``choice`` names; what is on the Hub is downloaded. ``default`` stands in for ``model``.
+def resolve_model(
+    choice: ModelChoice, default: str | None, *, headers: ExitStack | None = None, on_event: Listener = ignore
+) -> ResolvedModel:
+    """Find everything that ``choice`` names. ``default`` stands in for ``model``.
 
-    Raises ``InputError`` where something is missing or does not fit, before any weight is read.
+    What is on the Hub is downloaded; with ``headers`` only its structure, until that is closed. Raises ``InputError`` where something is missing or does not fit, before any weight is read.
     """
     loras = tuple(_find_lora(text, choice, on_event) for text in choice.lora)
     overrides = {
-        name: (typed, _find(typed, name, choice, on_event))
+        name: (typed, _find(typed, name, choice, headers, on_event))
         for name, typed in (("unet", choice.unet), ("vae", choice.vae))
         if typed is not None
     }
@@ -68,9 +71,11 @@ def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listene
     if base.reason:
         on_event(Note("model_chosen", base.reason))
     source = parse_source(base.source, revision=choice.revision if choice.model else None)
-    path = local_path(
-        source, variant=choice.variant, without=tuple(overrides), offline=choice.offline, on_event=on_event
-    )
+    variant, offline = choice.variant, choice.offline
+    if headers is None:
+        path = local_path(source, variant=variant, without=tuple(overrides), offline=offline, on_event=on_event)
+    else:
+        path = headers.enter_context(structure_of(source, variant=variant, offline=offline, on_event=on_event))
     parts = read_parts(path, {name: found for name, (_, found) in overrides.items()}, variant=choice.variant)
     require_partners(parts)
     return ResolvedModel(
@@ -87,9 +92,11 @@ def resolve_model(choice: ModelChoice, default: str | None, *, on_event: Listene
     )
 
 
-def _find(typed: str, name: str, choice: ModelChoice, on_event: Listener) -> Path:
-    source = parse_source(typed)
-    return component_path(source, name, variant=choice.variant, offline=choice.offline, on_event=on_event)
+def _find(typed: str, name: str, choice: ModelChoice, headers: ExitStack | None, on_event: Listener) -> Path:
+    source, variant, offline = parse_source(typed), choice.variant, choice.offline
+    if headers is None:
+        return component_path(source, name, variant=variant, offline=offline, on_event=on_event)
+    return headers.enter_context(structure_of(source, variant=variant, offline=offline, on_event=on_event))
 
 
 def parse_lora(text: str) -> tuple[str, float]:
