@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +106,22 @@ def generate(
     request = Request.read(_layers(flags, earlier), sys.stdin.buffer.read)
     with progress(out) as on_event:
         if dry_run:
-            plan = plan_run(request, now=datetime.now().astimezone(), replay=earlier, on_event=on_event)
-            out.result(plan_data(plan), *plan_view(plan))
+            _show_plan(out, request, earlier, on_event)
             return
         plan, outcome, is_first = _run(out, request, flags, earlier, expected, on_event)
     if is_first:
         _show(out, plan, outcome)
+
+
+def _show_plan(out: Output, request: Request, earlier: Replay | None, on_event: Listener) -> None:
+    """Plan from headers and tokenizers alone, also where the model is on the Hub."""
+    from shardtool.hub.naming import named_as_on_hub
+
+    with ExitStack() as headers:
+        now = datetime.now().astimezone()
+        plan = plan_run(request, now=now, replay=earlier, headers=headers, on_event=on_event)
+        plan = replace(plan, model=named_as_on_hub(plan.model))
+    out.result(plan_data(plan), *plan_view(plan))
 
 
 def _expectation(earlier: Replay | None, expect: str | None) -> Expectation | None:

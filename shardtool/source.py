@@ -13,7 +13,8 @@ Nothing here looks at the network; ``shardtool.hub`` is imported only when a Hub
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -167,6 +168,24 @@ def look_into(
     from shardtool.hub import remote
 
     return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
+
+
+@contextmanager
+def structure_of(
+    source: LocalSource | HubSource, *, variant: str | None = None, offline: bool = False, on_event: Listener = ignore
+) -> Iterator[Path]:
+    """A path with the structure of ``source``, for as long as the block runs; weights are not downloaded.
+
+    Like that of ``look_into``, and with the files that tokenizers consist of; errors name the files as on the Hub.
+    """
+    if isinstance(source, LocalSource):
+        _tell_shadowed(source, on_event)
+        yield source.path
+        return
+    from shardtool.hub import remote
+
+    with remote.structure_of(source, variant=variant, texts=True, offline=offline, on_event=on_event) as path:
+        yield path
 
 
 def _tell_shadowed(source: LocalSource, on_event: Listener) -> None:

@@ -23,7 +23,7 @@ Read: TypeAlias = Callable[[str], Path]
 """Where the small file of that name lies on this machine; it may have to be fetched for that."""
 
 PIPELINE_NAME = "model_index.json"
-_TEXTS = (".json", ".txt", ".model")
+TEXTS = (".json", ".txt", ".model")
 """What tokenizers, schedulers and image processors consist of."""
 
 
@@ -118,7 +118,7 @@ def _pipeline(source: Source, needed: Needed, wanted: Wanted) -> None:
         elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
             _weights(source, needed, component, names, wanted)
         else:
-            needed.texts.extend(f"{component}/{name}" for name in names if name.endswith(_TEXTS))
+            needed.texts.extend(f"{component}/{name}" for name in names if name.endswith(TEXTS))
 
 
 def _present(names: Collection[str], wanted: Wanted) -> Wanted:

@@ -8,6 +8,7 @@
     cache.py      the layout of the Hub's cache, read without the network
     remote.py     structure without weights: small files and headers by range requests
     structure.py  which files have to be looked at for that
+    naming.py     what was found there, named as on the Hub
     trouble.py    what the Hub or the network says no to, in our words
 
 The token comes from the environment or the Hub's own login, never from an option of ours.

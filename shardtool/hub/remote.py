@@ -7,23 +7,24 @@ judges the structure of a local folder judges this one, and the results are put 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, is_dataclass, replace
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from huggingface_hub import constants, hf_hub_url
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_stream_backoff
 
-from shardtool.checkpoint.header import MAX_HEADER, Header
+from shardtool.checkpoint.header import MAX_HEADER
 from shardtool.checkpoint.index import INDEX_LIMIT
 from shardtool.errors import ShardtoolError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.hub.cache import cached_commit, cached_paths, snapshot
 from shardtool.hub.fetch import not_cached, not_in_cache
 from shardtool.hub.listing import TIMEOUT, Listing, Place, look_up, place_of, place_on_hub
+from shardtool.hub.naming import PREFIX, error_as_on_hub, named_as_on_hub
 from shardtool.hub.structure import Structure
 from shardtool.hub.trouble import explained
 from shardtool.source import HubSource
@@ -41,18 +42,29 @@ def look_into(
     source: HubSource, look: Callable[[Path], T], *, variant: str | None, offline: bool, on_event: Listener
 ) -> T:
     """``look(path)``, where ``path`` has the structure of ``source`` (see ``shardtool.source.look_into``)."""
+    with structure_of(source, variant=variant, texts=False, offline=offline, on_event=on_event) as path:
+        return named_as_on_hub(look(path))
+
+
+@contextmanager
+def structure_of(
+    source: HubSource, *, variant: str | None, texts: bool, offline: bool, on_event: Listener
+) -> Iterator[Path]:
+    """A path with the structure of ``source`` (see ``shardtool.source.structure_of``)."""
     if offline or constants.HF_HUB_OFFLINE:
-        return look(_cached(source))
+        yield _cached(source)
+        return
     listing = look_up(source)
     place = place_on_hub(source, listing)
-    with TemporaryDirectory(prefix="shardtool-") as temporary:
+    with TemporaryDirectory(prefix=PREFIX) as temporary:
         root = Path(temporary) / place.shown
+        structure = Structure(root, place.below(listing.files), place.file, variant, texts)
         with explained(source):
-            _lay_out(listing, place, root, variant, on_event)
+            _lay_out(listing, place, structure, on_event)
         try:
-            return cast(T, _renamed(look(root / (place.file or "")), temporary))
+            yield root / (place.file or "")
         except ShardtoolError as error:
-            raise _renamed_error(error, temporary) from error
+            raise error_as_on_hub(error) from error
 
 
 def _cached(source: HubSource) -> Path:
@@ -67,13 +79,11 @@ def _cached(source: HubSource) -> Path:
     return folder / place.folder / (place.file or "")
 
 
-def _lay_out(listing: Listing, place: Place, root: Path, variant: str | None, on_event: Listener) -> None:
-    names = place.below(listing.files)
-    for name in names:
+def _lay_out(listing: Listing, place: Place, structure: Structure, on_event: Listener) -> None:
+    root = structure.root
+    for name in structure.names:
         if name.count("/") <= 1:  # components are no deeper
             _hole(root / name, listing.files[place.path(name)].size)
-
-    structure = Structure(root, names, place.file, variant)
     with ThreadPoolExecutor(_REQUESTS) as pool:
 
         def fill(wanted: Sequence[str], listener: Listener = ignore, *, header_only: bool = False) -> None:
@@ -128,30 +138,3 @@ def _range(listing: Listing, path: str, begin: int, end: int) -> bytes:
             if len(data) >= wanted:
                 break
     return bytes(data[wanted - (end - begin) : wanted])
-
-
-def _renamed(value: Any, temporary: str) -> Any:
-    """``value`` with every path and text that names the temporary folder named as on the Hub."""
-    start = f"{temporary}/"
-    match value:
-        case str():
-            return value.replace(start, "")
-        case Path():
-            return value.relative_to(temporary) if value.is_relative_to(temporary) else value
-        case Header():
-            return value
-        case Mapping():
-            return {key: _renamed(item, temporary) for key, item in value.items()}
-        case tuple() | list():
-            return type(value)(_renamed(item, temporary) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{field.name: _renamed(getattr(value, field.name), temporary) for field in fields(value)}
-        )
-    return value
-
-
-def _renamed_error(error: ShardtoolError, temporary: str) -> ShardtoolError:
-    problems: Sequence[Any] = _renamed(error.problems, temporary)
-    message, hint, path = (_renamed(value, temporary) for value in (error.message, error.hint, error.path))
-    return type(error)(message, code=error.code, hint=hint, path=path, tensor=error.tensor, problems=problems)

@@ -11,7 +11,7 @@ from shardtool.checkpoint.digests import DIGESTS_NAME
 from shardtool.checkpoint.folder import read_pipeline, weights_among
 from shardtool.checkpoint.index import read_index
 from shardtool.checkpoint.names import COMPONENT_STEMS, parse_name
-from shardtool.checkpoint.needed import PIPELINE_NAME
+from shardtool.checkpoint.needed import PIPELINE_NAME, TEXTS
 from shardtool.errors import InputError
 
 _CONFIGS = ("config.json", DIGESTS_NAME)
@@ -23,13 +23,15 @@ class Structure:
     """Which of the ``names`` laid out in ``root`` say something about the structure of a source.
 
     Of one ``file``, itself; of a component or a pipeline's components the weights of ``variant`` and the default ones,
-    or of all variants for ``None``. Whatever is damaged is passed over: whoever looks finds it again.
+    or of all variants for ``None``; with ``texts`` also what tokenizers consist of. Whatever is damaged is passed over:
+    whoever looks finds it again.
     """
 
     root: Path
     names: Collection[str]
     file: str | None
     variant: str | None
+    texts: bool
 
     def first_files(self) -> list[str]:
         """What must be there before the rest can be told."""
@@ -72,7 +74,7 @@ class Structure:
         return parsed is not None and parsed.is_index
 
     def _is_small(self, name: str) -> bool:
-        return name.endswith(_CONFIGS) or self._is_index(name)
+        return name.endswith(_CONFIGS) or self._is_index(name) or (self.texts and name.endswith(TEXTS))
 
     def _named_by(self, index: str) -> list[str]:
         try:

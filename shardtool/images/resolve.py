@@ -58,7 +58,8 @@ def resolve_model(
 ) -> ResolvedModel:
     """Find everything that ``choice`` names. ``default`` stands in for ``model``.
 
-    What is on the Hub is downloaded; with ``headers`` only its structure, until that is closed. Raises ``InputError`` where something is missing or does not fit, before any weight is read.
+    What is on the Hub is downloaded; with ``headers`` only its structure, until that is closed. Raises ``InputError``
+    where something is missing or does not fit, before any weight is read.
     """
     loras = tuple(_find_lora(text, choice, on_event) for text in choice.lora)
     overrides = {
