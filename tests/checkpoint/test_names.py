@@ -1,0 +1,77 @@
+"""File names: those that diffusers and transformers write are taken apart rightly, and unsafe ones are refused."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardtool.checkpoint.names import WeightsName, parse_name, plain_name_fault
+
+TABLE: dict[str, tuple[str, str | None, int | None, int | None, bool, bool]] = {
+    # name: stem, variant, number, count, is it an index, is it an older spelling
+    "model.safetensors": ("model", None, None, None, False, False),
+    "diffusion_pytorch_model.fp16.safetensors": ("diffusion_pytorch_model", "fp16", None, None, False, False),
+    "model-00001-of-00002.safetensors": ("model", None, 1, 2, False, False),
+    "model.fp16-00002-of-00002.safetensors": ("model", "fp16", 2, 2, False, False),
+    "model-00001-of-00002.fp16.safetensors": ("model", "fp16", 1, 2, False, True),
+    "model.safetensors.index.json": ("model", None, None, None, True, False),
+    "model.safetensors.index.fp16.json": ("model", "fp16", None, None, True, False),
+    "model.safetensors.fp16.index.json": ("model", "fp16", None, None, True, True),
+    "sd_xl_base_1.0.safetensors": ("sd_xl_base_1.0", None, None, None, False, False),
+    "model-100000-of-100000.safetensors": ("model", None, 100000, 100000, False, False),
+}
+
+
+@pytest.mark.parametrize("filename", TABLE)
+def test_a_name_is_taken_apart(filename: str) -> None:
+    found = parse_name(filename)
+    assert found is not None
+    assert (found.name.stem, found.name.variant, found.number, found.count, found.is_index, found.legacy) == TABLE[
+        filename
+    ]
+
+
+@pytest.mark.parametrize(
+    "filename", ["model.bin", "model.safetensors.tmp", ".safetensors", "config.json", "model.json", ""]
+)
+def test_other_names_mean_nothing(filename: str) -> None:
+    assert parse_name(filename) is None
+
+
+@given(
+    st.sampled_from(["model", "diffusion_pytorch_model"]),
+    st.none() | st.text(string.ascii_letters + string.digits + "_", min_size=1, max_size=8),
+    st.integers(1, 123_456),
+    st.integers(1, 123_456),
+)
+def test_what_is_written_is_taken_apart_again(stem: str, variant: str | None, number: int, count: int) -> None:
+    name = WeightsName(stem, variant)
+    for written, expected in (
+        (name.single, (None, None, False)),
+        (name.index, (None, None, True)),
+        (name.shard(number, count), (number, count, False)),
+    ):
+        found = parse_name(written)
+        assert found is not None and found.name == name and not found.legacy
+        assert (found.number, found.count, found.is_index) == expected
+
+
+@given(st.text())
+def test_a_plain_name_stays_in_its_folder_on_every_system(name: str) -> None:
+    if plain_name_fault(name) is None:
+        import ntpath
+        import posixpath
+
+        for paths in (posixpath, ntpath):
+            assert paths.split(paths.normpath(paths.join("folder", name)))[0] == "folder"
+        assert "\0" not in name and len(name.encode("utf-8", "surrogatepass")) <= 255
+
+
+@pytest.mark.parametrize(
+    "name", ["x.safetensors", "a b.safetensors", "ü.safetensors", "..x.safetensors", "-x.safetensors"]
+)
+def test_odd_but_plain_names_are_plain(name: str) -> None:
+    assert plain_name_fault(name) is None
