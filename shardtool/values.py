@@ -161,13 +161,17 @@ def decode(data: bytes, dtype: str) -> NDArray[Any] | None:
     """The numbers in ``data`` as float64 (complex128 for C64), or ``None`` for a dtype below eight bits."""
     native = _NATIVE.get(dtype)
     if native is not None:
-        found = np.frombuffer(data, native)
-        return found.astype(np.complex128 if dtype == "C64" else np.float64)
+        return _widened(np.frombuffer(data, native), np.complex128 if dtype == "C64" else np.float64)
     if dtype == "BF16":
-        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").astype(np.float64)
+        return _widened((np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4"), np.float64)
     if dtype in _EIGHT_BITS:
         return _table(dtype)[np.frombuffer(data, np.uint8)]
     return None
+
+
+def _widened(found: NDArray[Any], to: type[np.generic]) -> NDArray[Any]:
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one, which is no news here
+        return found.astype(to)
 
 
 _NATIVE: Mapping[str, str] = {

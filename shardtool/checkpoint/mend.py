@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
-from shardtool.checkpoint.carry import copy_file, create, keep
+from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries
 from shardtool.checkpoint.inventory import examine
 from shardtool.checkpoint.move import Mover
 from shardtool.checkpoint.publish import staged
@@ -53,22 +53,15 @@ def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path:
         raise RefusedError(message, code="target_exists", path=backup, hint="move it away, or write elsewhere with -o")
     replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if (folder / name).exists()}
     with staged(folder, overwrite=True) as stage:
-        keep(folder, stage.path, replaced)
+        keep(folder, stage.path, kept_entries(folder, replaced))
         _write_indexes(stage.path, repairs)
         _check(stage.path, repairs)
+        keep_modes(folder, stage.path)
         backup.mkdir()
-        for name in sorted(replaced):
-            _link(folder / name, backup / name)
+        keep(folder, backup, sorted(replaced))
         sync_folder(backup)
         stage.publish_folder()
     return backup
-
-
-def _link(before: Path, after: Path) -> None:
-    try:
-        os.link(before, after, follow_symlinks=False)
-    except OSError:  # a filesystem without hard links
-        copy_file(before, after, Mover(), durable=True)
 
 
 def _replaced(repair: Repair) -> list[str]:
