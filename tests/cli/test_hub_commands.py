@@ -125,6 +125,20 @@ def test_commands_on_local_sources_ask_nobody(ask: Ask, hub: HubServer, tmp_path
     assert hub.requests == []
 
 
+def test_a_dry_run_reads_headers_and_downloads_no_weights(ask: Ask, hub: HubServer, demo: Path) -> None:
+    hub.add("org/plan", demo)
+    hub.requests.clear()
+    plan = data_of(
+        ask.run("generate", "--unet", "org/plan:unet", "--model", "org/plan", "a red fox", "--dry-run", "--json")
+    )
+    assert plan["components"]["unet"]["folder"] == "org/plan/unet"
+    assert plan["images"][0]["tokens"][0]["tokens"] > 3
+    assert data_of(ask.run("load", "org/plan", "--dry-run", "--device", "cpu", "--json"))["kind"] == "pipeline"
+    weights = sum(request.sent for request in hub.requests if request.served.endswith(".safetensors"))
+    assert weights < 0.1 * sum(path.stat().st_size for path in demo.rglob("*.safetensors"))
+    assert not (ask.home / "hub" / "models--org--plan").exists()
+
+
 def test_ctrl_c_ends_a_download_at_once_and_the_next_run_completes_it(hub: HubServer, tmp_path: Path) -> None:
     add_weights(tmp_path / "large", side=1800)
     hub.add("org/large", tmp_path / "large")
