@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from shardtool.activations import Run
+from shardtool.activations import Run, count_activations
 from shardtool.parts import Part
 
 Dtype: TypeAlias = Literal["fp32", "fp16", "bf16"]
@@ -18,6 +18,9 @@ Offload: TypeAlias = Literal["none", "model", "group", "sequential"]
 DTYPE_BYTES: Final[Mapping[str, int]] = {"fp32": 4, "fp16": 2, "bf16": 2}
 STORED_DTYPES: Final[Mapping[str, Dtype]] = {"F32": "fp32", "F64": "fp32", "F16": "fp16", "BF16": "bf16"}
 """What a dtype of a safetensors header is called here."""
+
+KEPT_IN_FP32: Final[Mapping[str, tuple[str, ...]]] = {"T5EncoderModel": (".wo.",), "UMT5EncoderModel": (".wo.",)}
+"""Tensors that a class keeps in fp32 when the rest is fp16 (``_keep_in_fp32_modules`` in transformers 5.24)."""
 
 OFFLOADS: Final[tuple[Offload, ...]] = ("none", "model", "group", "sequential")
 """In the order in which ``auto`` tries them: fastest first."""
@@ -90,32 +93,39 @@ class Needs:
 
 def count_needs(parts: Mapping[str, Part], run: Run | None = None) -> Needs:
     """What the parts with weights need, counted from their headers; with ``run``, what running them takes besides."""
-    return Needs(tuple(_count(part) for part in parts.values() if part.checkpoint is not None))
+    activations = {} if run is None else count_activations(parts, run)
+    return Needs(
+        tuple(_count(part, activations.get(name, 0)) for name, part in parts.items() if part.checkpoint is not None)
+    )
 
 
-def _count(part: Part) -> ComponentNeeds:
-    if part.checkpoint is None:
-        raise AssertionError(part.name)
-    numbers = other = 0
+def _count(part: Part, activations: int) -> ComponentNeeds:
+    tensors = [] if part.checkpoint is None else [stored.info for stored in part.checkpoint.tensors.values()]
+    numbers = other = kept = 0
     groups: dict[str, int] = {}
     layers: dict[str, int] = {}
-    for info in (stored.info for stored in part.checkpoint.tensors.values()):
+    patterns = KEPT_IN_FP32.get(part.class_name, ())
+    for info in tensors:
         if info.dtype not in STORED_DTYPES:
             other += info.nbytes
             continue
         numbers += info.elements
-        layer = info.name.rpartition(".")[0]
+        if any(pattern in info.name for pattern in patterns):
+            kept += info.elements
+        layer, group = info.name.rpartition(".")[0], _group(info.name)
         layers[layer] = layers.get(layer, 0) + info.elements
-        group = _group(info.name)
         groups[group] = groups.get(group, 0) + info.elements
     outside = groups.pop("", 0)
     return ComponentNeeds(
         part.name,
         numbers,
-        part.checkpoint.dtypes,
+        {} if part.checkpoint is None else part.checkpoint.dtypes,
         other_bytes=other,
+        kept_fp32=kept,
         largest_group=outside + max(groups.values(), default=0),
         largest_layer=max(layers.values(), default=0),
+        activations=activations,
+        activations_fp32=bool((part.config or {}).get("force_upcast")),
     )
 
 
