@@ -41,14 +41,24 @@ def _take(path: Path, target: Path) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             _flock(fd, target)
-            if _is_still(path, fd):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-                return fd
         except BaseException:
             os.close(fd)
             raise
+        if _is_still(path, fd):
+            return _signed(path, fd)
         os.close(fd)  # its holder finished and removed it between our open and our lock: take the next one
+
+
+def _signed(path: Path, fd: int) -> int:
+    """Write this process into the lock file that it holds."""
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        os.close(fd)
+        raise
+    return fd
 
 
 def _flock(fd: int, target: Path) -> None:

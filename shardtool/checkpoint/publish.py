@@ -25,7 +25,7 @@ from pathlib import Path
 from shardtool.checkpoint.lock import locked
 from shardtool.checkpoint.swap import exchange, move_into_place, sync_folder
 from shardtool.checkpoint.undisturbed import undisturbed
-from shardtool.errors import RefusedError
+from shardtool.errors import RefusedError, RunError
 
 _LEFTOVER = re.compile(r"[0-9a-f]{8}-\d+\.(new|old)")
 _NAME_LIMIT = 180
@@ -79,8 +79,18 @@ class Stage:
             move_into_place(entry, self.target / entry.name)
 
     def _sync(self, folder: Path) -> None:
-        if self.durable:
+        """Make the new name durable. Raises ``RunError`` where the disk fails now that the result is in its place."""
+        if not self.durable:
+            return
+        try:
             sync_folder(folder)
+        except OSError as error:
+            raise RunError(
+                f"{self.target}: is in its place, but the disk did not confirm it: {error.strerror}",
+                code="not_durable",
+                path=self.target,
+                hint="check the disk; until then, keep the source",
+            ) from error
 
 
 def sync_tree(folder: Path) -> None:

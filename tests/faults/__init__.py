@@ -1,0 +1,1 @@
+"""Failing a run at its n-th writing call, for every n, until a run succeeds."""
