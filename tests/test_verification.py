@@ -1,0 +1,166 @@
+"""Verify as a whole: structure, the fit to the model's class, values, digests, and another source bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import UNet2DConditionModel
+from safetensors.torch import load_file, save_file
+
+from shardtool.checkpoint.contents import survey
+from shardtool.errors import UsageError
+from shardtool.verification import Verification, verify_against, verify_headers, verify_values
+from tests.corpus.base import write_pipeline
+from tests.models import vae
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory, demo: Path) -> Path:
+    """The demo model's UNet as diffusers shards it; copied before it is changed."""
+    folder = tmp_path_factory.mktemp("sharded") / "unet"
+    UNet2DConditionModel.from_pretrained(demo / "unet", torch_dtype=torch.float16).save_pretrained(
+        folder, max_shard_size="3MB"
+    )
+    return folder
+
+
+@pytest.fixture
+def unet(tmp_path: Path, sharded: Path) -> Path:
+    return Path(shutil.copytree(sharded, tmp_path / "unet"))
+
+
+def codes(found: Verification) -> list[str]:
+    return [problem.code for problem in found.all_problems]
+
+
+def change(folder: Path, **changes: torch.Tensor | None) -> None:
+    """Change or remove tensors of a sharded checkpoint, and keep its index true."""
+    (index,) = folder.glob("*.index.json")
+    content = json.loads(index.read_text())
+    for name, value in changes.items():
+        path = folder / content["weight_map"].get(name, next(iter(content["weight_map"].values())))
+        tensors = load_file(path)
+        if value is None:
+            del tensors[name], content["weight_map"][name]
+        else:
+            tensors[name], content["weight_map"][name] = value, path.name
+        save_file(tensors, path, metadata={"format": "pt"})
+    del content["metadata"]["total_size"]
+    index.write_text(json.dumps(content))
+
+
+def test_the_demo_is_whole_in_every_respect(demo: Path) -> None:
+    found = verify_values(verify_headers(demo))
+    assert found.all_problems == ()
+    checked = {part.part.name: set(part.checked) for part in found.parts}
+    assert checked["unet"] == checked["text_encoder_2"] == {"structure", "fit", "values"}
+    assert checked["scheduler"] == {"structure"}
+
+
+def test_what_diffusers_shards_is_whole(unet: Path) -> None:
+    assert verify_headers(unet).all_problems == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "tensor"),
+    [
+        ({"conv_in.bias": None}, "tensor_missing", "conv_in.bias"),
+        ({"conv_in.bias": torch.zeros(65, dtype=torch.float16)}, "shape_mismatch", "conv_in.bias"),
+        ({"lora.extra": torch.zeros(1)}, "tensor_unexpected", "lora.extra"),
+    ],
+)
+def test_a_checkpoint_in_itself_sound_may_not_fit_its_config(
+    unet: Path, changes: dict[str, torch.Tensor | None], code: str, tensor: str
+) -> None:
+    change(unet, **changes)
+    assert verify_headers(unet, fit=False).errors == ()
+    (problem,) = verify_headers(unet).errors
+    assert (problem.code, problem.tensor) == (code, tensor)
+
+
+def test_old_attention_names_fit(tmp_path: Path) -> None:
+    """The VAE's attention as it was named before 2023: diffusers translates the names, in a single file."""
+    folder = tmp_path / "vae"
+    vae().save_pretrained(folder)
+    (path,) = folder.glob("*.safetensors")
+    old = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
+    tensors = {}
+    for name, tensor in load_file(path).items():
+        for new, before in old.items():
+            name = name.replace(f"attentions.0.{new}.", f"attentions.0.{before}.")
+        tensors[name] = tensor
+    save_file(tensors, path, metadata={"format": "pt"})
+    assert any("proj_attn" in name for name in tensors)
+    assert verify_headers(folder).errors == ()
+
+
+def test_every_variant_is_checked_unless_one_is_named(unet: Path) -> None:
+    (unet / "diffusion_pytorch_model.fp16.safetensors").write_bytes(b"cut")
+    found = verify_headers(unet, fit=False)
+    assert [part.part.variant for part in found.parts] == [None, "fp16"]
+    assert codes(found) == ["truncated"]
+    assert codes(verify_headers(unet, "fp16", fit=False)) == ["truncated"]
+
+
+def test_parts_of_a_pipeline_that_do_not_fit_each_other_are_told(tmp_path: Path, demo: Path) -> None:
+    pipeline = Path(shutil.copytree(demo, tmp_path / "pipeline"))
+    config = json.loads((pipeline / "unet" / "config.json").read_text())
+    config["cross_attention_dim"] = 24
+    (pipeline / "unet" / "config.json").write_text(json.dumps(config))
+    found = verify_headers(pipeline)
+    assert found.problems, "the width of the cross attention is no longer that of the text encoders"
+    assert verify_headers(pipeline, fit=False).errors == ()
+
+
+def test_without_a_config_there_is_no_fit_to_check(unet: Path) -> None:
+    (unet / "config.json").unlink()
+    found = verify_headers(unet)
+    assert found.errors == ()
+    assert [part.checked for part in found.parts] == [("structure",)]
+
+
+def test_values_are_read_where_the_structure_allows_it(unet: Path) -> None:
+    change(unet, **{"conv_in.bias": torch.full((64,), float("nan"), dtype=torch.float16)})
+    found = verify_values(verify_headers(unet, fit=False))
+    (problem,) = found.errors
+    assert (problem.code, problem.tensor) == ("not_finite", "conv_in.bias")
+    assert "64 NaN of 64" in problem.message
+
+
+def test_the_same_tensors_in_other_shards_are_the_same(unet: Path, demo: Path) -> None:
+    same, problems = verify_against(survey(unet), survey(demo / "unet"))
+    assert (same, problems) == (212, ())
+
+
+def test_every_tensor_that_is_not_the_same_is_told(unet: Path, demo: Path) -> None:
+    change(
+        unet,
+        **{
+            "conv_in.bias": torch.zeros(64, dtype=torch.float16),
+            "conv_out.bias": torch.zeros(4),
+            "conv_in.weight": None,
+            "extra": torch.zeros(1),
+        },
+    )
+    same, problems = verify_against(survey(unet), survey(demo / "unet"))
+    assert same == 209
+    assert {(problem.code, problem.tensor) for problem in problems} == {
+        ("against_values", "conv_in.bias"),
+        ("against_form", "conv_out.bias"),
+        ("against_missing", "conv_in.weight"),
+        ("against_missing", "extra"),
+    }
+
+
+def test_a_component_that_only_one_pipeline_has_is_told(tmp_path: Path, demo: Path) -> None:
+    _, problems = verify_against(survey(write_pipeline(tmp_path / "one")), survey(demo))
+    assert "against_component" in {problem.code for problem in problems}
+
+
+def test_a_pipeline_against_a_component_is_wrong_usage(demo: Path) -> None:
+    with pytest.raises(UsageError):
+        verify_against(survey(demo), survey(demo / "unet"))
