@@ -1,0 +1,79 @@
+"""``shardtool repair`` from outside; what it repairs and refuses is in tests/checkpoint/test_repair.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from diffusers import UNet2DConditionModel
+from typer.testing import CliRunner, Result
+
+from cli.app import app
+from tests.corpus.base import INDEX, shard_name, write_component
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def without_index(tmp_path: Path) -> Path:
+    folder = write_component(tmp_path / "unet")
+    (folder / INDEX).unlink()
+    return folder
+
+
+def test_it_says_what_it_did_and_verify_agrees(without_index: Path, tmp_path: Path) -> None:
+    found = run("repair", without_index, "-o", tmp_path / "out")
+    assert found.exit_code == 0
+    assert f"wrote {INDEX} from the headers of 3 shards" in found.stdout
+    assert run("verify", tmp_path / "out", "--structure").exit_code == 0
+    assert not (without_index / INDEX).exists()
+
+
+def test_the_index_of_a_real_model_comes_out_as_diffusers_wrote_it(tmp_path: Path, demo: Path) -> None:
+    folder = tmp_path / "unet"
+    UNet2DConditionModel.from_pretrained(demo / "unet").save_pretrained(folder, max_shard_size="4MB")
+    written = (folder / INDEX).read_bytes()
+    (folder / INDEX).unlink()
+    assert run("repair", folder, "--in-place").exit_code == 0
+    assert (folder / INDEX).read_bytes() == written
+
+
+def test_a_dry_run_writes_nothing(without_index: Path, tmp_path: Path) -> None:
+    found = run("repair", without_index, "--dry-run")
+    assert found.exit_code == 0 and "nothing written" in found.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["unet"]
+    assert not (without_index / INDEX).exists()
+
+
+def test_in_place_names_the_backup(without_index: Path) -> None:
+    (without_index / shard_name(1, 9)).write_bytes((without_index / shard_name(1)).read_bytes())
+    found = run("repair", without_index, "--in-place", "--json")
+    data = json.loads(found.stdout)["data"]
+    assert data["backups"] == [f"{without_index}.before-repair"]
+    assert data["repairs"][0]["left_out"] == [shard_name(1, 9)]
+    assert (without_index.parent / "unet.before-repair" / shard_name(1, 9)).exists()
+
+
+def test_nothing_to_repair_writes_nothing(tmp_path: Path) -> None:
+    found = run("repair", write_component(tmp_path / "unet"), "-o", tmp_path / "out")
+    assert found.exit_code == 0 and "nothing to repair" in found.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_to_write_must_be_said_once(without_index: Path, tmp_path: Path) -> None:
+    assert run("repair", without_index).exit_code == 2
+    assert run("repair", without_index, "--in-place", "-o", tmp_path / "out").exit_code == 2
+
+
+def test_missing_data_is_exit_3_with_the_reason(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    (folder / shard_name(2)).unlink()
+    found = run("repair", folder, "-o", tmp_path / "out")
+    assert found.exit_code == 3
+    assert "data is missing" in found.stderr and "hint: " in found.stderr
+    assert not (tmp_path / "out").exists()
