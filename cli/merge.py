@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from shardtool.checkpoint.plan import WHOLE
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
 from shardtool.checkpoint.shard import Shape, plan_job
@@ -11,7 +16,6 @@ from shardtool.source import local_path, parse_source
 from .options import (
     DryRunOpt,
     OfflineOpt,
-    OutputOpt,
     OverwriteOpt,
     RevisionOpt,
     SourceArg,
@@ -27,8 +31,8 @@ from .writing import (
     NoFsyncOpt,
     VerifyOpt,
     carry_out,
-    job_table,
     pickle_reader,
+    show_outcome,
     target_for,
 )
 
@@ -37,7 +41,10 @@ def merge(
     out: Output,
     source: SourceArg,
     *,
-    output: OutputOpt = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="A folder, or X.safetensors.  [SOURCE-merged]"),
+    ] = None,
     component: ComponentsOpt = None,
     variant: VariantOpt = None,
     revision: RevisionOpt = None,
@@ -52,8 +59,8 @@ def merge(
 ) -> None:
     """Write shards back into one file for each checkpoint.
 
-    What shardtool sharded comes back byte for byte. The tensors keep their diffusers or transformers names. If the
-    output ends in .safetensors, it is the one file; otherwise a folder.
+    What shardtool sharded comes back byte for byte. The tensors keep the names that diffusers and transformers use;
+    ComfyUI and A1111 expect others.
 
     \b
     Examples:
@@ -73,7 +80,7 @@ def merge(
         )
         job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), Shape(WHOLE))
         manner = Manner(overwrite, not no_fsync, digests, verify)
-        data = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
+        outcome = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
     for note in pickles.notes if pickles else ():
         out.note(note)
-    out.result(data, job_table(job))
+    show_outcome(out, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,6 @@ from shardtool.source import local_path, parse_source
 from .options import (
     DryRunOpt,
     OfflineOpt,
-    OutputOpt,
     OverwriteOpt,
     RevisionOpt,
     SourceArg,
@@ -35,8 +35,8 @@ from .writing import (
     NoFsyncOpt,
     VerifyOpt,
     carry_out,
-    job_table,
     pickle_reader,
+    show_outcome,
     target_for,
 )
 
@@ -56,10 +56,14 @@ def shard(
     out: Output,
     source: SourceArg,
     *,
-    output: OutputOpt = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write.  [SOURCE-sharded]")
+    ] = None,
     max_size: Annotated[
         str | None,
-        typer.Option("--max-size", metavar="SIZE", help="What a file may have, header included: 2GB, 2GiB. [5GB]"),
+        typer.Option(
+            "--max-size", "--max-shard-size", metavar="SIZE", help="The limit for a file, header included.  [5GB]"
+        ),
     ] = None,
     shards: Annotated[
         int | None, typer.Option("--shards", metavar="N", min=1, help="This many files of nearly equal size instead.")
@@ -95,8 +99,9 @@ def shard(
 ) -> None:
     """Write the same tensors in files no larger than asked, with an index.
 
-    SOURCE may be one file, a component, a whole pipeline, or sharded already. Nothing appears until it is whole.
-    Common limits: 2GiB for release assets, 4GB for FAT32, 5GB for many hosts.
+    SOURCE may be one file, a component, a whole pipeline, or sharded already. Nothing appears until it is whole, and
+    the source is never changed. GB is 10⁹ bytes and GiB 2³⁰; common limits are 2GiB for release assets, 4GB for
+    FAT32, 5GB for many hosts. A file that is below the limit stays one file, without an index.
 
     \b
     Examples:
@@ -105,8 +110,8 @@ def shard(
       shardtool shard model.safetensors --shards 4 --digests --verify
       shardtool shard sdxl --dtype fp16 --variant fp16 -o sdxl-fp16
     """
-    target = target_for(output, source, "sharded")
     split = _split(max_size, shards, balance=balance, like=like, allow_oversize=allow_oversize)
+    target = target_for(output, source, "sharded")
     casting = _casting() if dtype else None
     pickles = pickle_reader() if allow_pickle else None
     with progress(out) as on_event:
@@ -125,10 +130,10 @@ def shard(
         if split.limit is not None and not like:
             out.say(f"limit: {split.limit:,} bytes ({format_size(split.limit)}) a file, header included")
         manner = Manner(overwrite, not no_fsync, digests, verify)
-        data = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
+        outcome = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
     for note in [*(casting.notes() if casting else ()), *(pickles.notes if pickles else ())]:
         out.note(note)
-    out.result({**data, "limit": split.limit}, job_table(job))
+    show_outcome(out, outcome, limit=split.limit)
 
 
 def _split(max_size: str | None, shards: int | None, *, balance: bool, like: str | None, allow_oversize: bool) -> Split:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from shardtool.checkpoint.guard import check_separate, room_for
+from shardtool.checkpoint.guard import as_file, check_separate, room_for
 from shardtool.checkpoint.job import Job
 from shardtool.checkpoint.job import Output as Planned
 from shardtool.checkpoint.publish import check_target
@@ -21,8 +23,6 @@ from .completion import complete_component
 from .output import Output, show, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from shardtool.pickles import PickleReader
 
 ComponentsOpt: TypeAlias = Annotated[
@@ -35,7 +35,7 @@ ComponentsOpt: TypeAlias = Annotated[
     ),
 ]
 DigestsOpt: TypeAlias = Annotated[
-    bool, typer.Option("--digests", help="Record a SHA-256 of each tensor, and print the model's fingerprint.")
+    bool, typer.Option("--digests", help="Record a SHA-256 of each tensor, and print a fingerprint.")
 ]
 VerifyOpt: TypeAlias = Annotated[
     bool, typer.Option("--verify", help="Read what was written again and compare it, bit for bit.")
@@ -47,7 +47,7 @@ AllowPickleOpt: TypeAlias = Annotated[
     bool, typer.Option("--allow-pickle", help="Read .bin, .pt and .ckpt too; nothing in them is run.")
 ]
 
-_WAYS = {"reflink": "shared blocks", "copy_file_range": "copied by the kernel", "read_write": "copied"}
+_WAYS = {"reflink": "shared with the source", "copy_file_range": "copied by the kernel", "read_write": "copied"}
 
 
 def pickle_reader() -> PickleReader:
@@ -71,49 +71,72 @@ def target_for(output: Path | None, source: str, ending: str) -> Path:
     return path.with_name(f"{name}-{ending}")
 
 
-def carry_out(
-    out: Output, job: Job, target: Path, manner: Manner, *, dry_run: bool, on_event: Listener
-) -> dict[str, Any]:
-    """Write the job, or say what would be written; gives the data for ``--json``."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did or would do: ``data`` for ``--json``, ``line`` for people."""
+
+    job: Job
+    target: Path
+    data: dict[str, Any]
+    line: str
+
+
+def carry_out(out: Output, job: Job, target: Path, manner: Manner, *, dry_run: bool, on_event: Listener) -> Outcome:
+    """Write the job, or look at what would be written."""
     for note in job.notes:
         out.note(note)
     if dry_run:
-        return {**_job_data(job, target), **_preview(out, job, target, manner), "dry_run": True}
+        return _preview(out, job, target, manner)
     written = write_job(job, target, manner, on_event=on_event)
-    out.say(_summary(job, written))
-    return {**_job_data(job, target, written), "dry_run": False}
+    data = {**_job_data(job, target, written), "dry_run": False}
+    return Outcome(job, target, data, _summary(job, written, manner))
 
 
-def _preview(out: Output, job: Job, target: Path, manner: Manner) -> dict[str, Any]:
+def show_outcome(out: Output, outcome: Outcome, **more: Any) -> None:
+    """Print the files of the job, one line each, and the fingerprints that are known."""
+    out.say(outcome.line)
+    made = table("file", "tensors", "bytes", right=("tensors", "bytes"))
+    for output in outcome.job.outputs:
+        for name, plan in zip(_filenames(outcome.job, output, outcome.target), output.files, strict=True):
+            made.add_row(show(output.part.place / name), f"{len(plan.items):,}", f"{plan.size:,}")
+    checkpoints = outcome.data["checkpoints"]
+    prints = [
+        f"fingerprint{f' of {show(output.part.label)}' if len(checkpoints) > 1 else ''}: {entry['fingerprint']}"
+        for output, entry in zip(outcome.job.outputs, checkpoints, strict=True)
+        if entry["fingerprint"]
+    ]
+    out.result({**outcome.data, **more}, made, *prints)
+
+
+def _filenames(job: Job, output: Planned, target: Path) -> Sequence[str]:
+    return (target.name,) if as_file(job, target) else output.filenames
+
+
+def _preview(out: Output, job: Job, target: Path, manner: Manner) -> Outcome:
     check_separate(job, target)
     try:
         check_target(target, overwrite=manner.overwrite)
     except RefusedError as error:
         out.note(Note(error.code, f"{error.message}: --overwrite will be needed", warning=True))
     room = room_for(job, target)
-    way = "sharing its blocks with the source" if room.shared else "copying"
-    out.say(f"would write {format_size(job.size)} to {target}, {way}; needs {format_size(room.needed)}")
     if room.needed > room.free:
         out.note(Note("disk", f"{room.folder} has {format_size(room.free)} free, which is too little", warning=True))
-    return {"way": "reflink" if room.shared else "copy", "needed": room.needed, "free": room.free}
-
-
-def _summary(job: Job, written: Written) -> str:
-    files = sum(len(output.files) for output in job.outputs)
-    ways = ", ".join(f"{format_size(count)} {_WAYS[way]}" for way, count in written.moved.items() if count)
-    return (
-        f"wrote {files} file{'s' if files != 1 else ''} with weights to {written.target} ({ways or 'nothing to copy'})"
+    way = "sharing its blocks with the source" if room.shared else "copying"
+    plan = {"way": "reflink" if room.shared else "copy", "needed": room.needed, "free": room.free}
+    return Outcome(
+        job,
+        target,
+        {**_job_data(job, target), **plan, "dry_run": True},
+        f"would write {format_size(job.size)} to {target}, {way}; needs {format_size(room.needed)}",
     )
 
 
-def job_table(job: Job) -> Table:
-    """The files of a job, one line each."""
-    made = table("file", "tensors", "bytes", "", right=("tensors", "bytes", ""))
-    for output in job.outputs:
-        for name, plan in zip(output.filenames, output.files, strict=True):
-            place = show(output.part.place / name)
-            made.add_row(place, f"{len(plan.items):,}", f"{plan.size:,}", format_size(plan.size))
-    return made
+def _summary(job: Job, written: Written, manner: Manner) -> str:
+    files = sum(len(output.files) for output in job.outputs)
+    moved = sorted(written.moved.items(), key=lambda item: -item[1])
+    ways = ", ".join(f"{format_size(count)} {_WAYS[way]}" for way, count in moved if count) or "nothing to copy"
+    more = "; read again, and equal to the source" if manner.verify else ""
+    return f"wrote {files} weights file{'s' if files != 1 else ''} to {written.target} ({ways}{more})"
 
 
 def _job_data(job: Job, target: Path, written: Written | None = None) -> dict[str, Any]:
@@ -121,7 +144,10 @@ def _job_data(job: Job, target: Path, written: Written | None = None) -> dict[st
     return {
         "source": str(job.source),
         "output": str(target),
-        "checkpoints": [_output_data(*pair) for pair in zip(job.outputs, prints, strict=True)],
+        "checkpoints": [
+            _output_data(output, _filenames(job, output, target), fingerprint)
+            for output, fingerprint in zip(job.outputs, prints, strict=True)
+        ],
         "carried_over": [other.as_posix() for other in job.others],
         "bytes": job.size,
         "moved": dict(written.moved) if written else None,
@@ -129,7 +155,7 @@ def _job_data(job: Job, target: Path, written: Written | None = None) -> dict[st
     }
 
 
-def _output_data(output: Planned, fingerprint: str | None) -> dict[str, Any]:
+def _output_data(output: Planned, names: Sequence[str], fingerprint: str | None) -> dict[str, Any]:
     return {
         "component": output.part.place.as_posix() if output.part.place.parts else None,
         "variant": output.name.variant,
@@ -137,7 +163,7 @@ def _output_data(output: Planned, fingerprint: str | None) -> dict[str, Any]:
         "index": output.name.index if output.is_sharded else None,
         "files": [
             {"name": name, "tensors": len(plan.items), "bytes": plan.size}
-            for name, plan in zip(output.filenames, output.files, strict=True)
+            for name, plan in zip(names, output.files, strict=True)
         ],
         "renamed": dict(output.renamed),
         "fingerprint": fingerprint,

@@ -16,7 +16,7 @@ from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName
 from shardtool.checkpoint.plan import Split, plan_files, plan_like
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice, Part, Selection, select
 from shardtool.checkpoint.sources import Sources
-from shardtool.errors import InputError
+from shardtool.errors import InputError, RefusedError
 from shardtool.events import Note
 
 
@@ -83,7 +83,12 @@ def _files(
 ) -> tuple[FilePlan, ...]:
     items = list(stored) if shape.cast is None else shape.cast.items(stored)
     if models is None:
-        return plan_files(items, metadata, shape.split)
+        try:
+            return plan_files(items, metadata, shape.split)
+        except RefusedError as error:
+            raise RefusedError(
+                f"{part.label}: {error.message}", code=error.code, tensor=error.tensor, hint=error.hint
+            ) from error
     model = _model_for(part, models)
     groups = [([info.name for info in file.header.tensors], file.header.data_start) for file in model.checkpoint.files]
     return plan_like(items, metadata, groups, other=str(models.source / model.place))
