@@ -36,6 +36,13 @@ def progress(out: Output) -> Iterator[Listener]:
             yield _Bars(out, drawn)
 
 
+def counted(number: int, unit: str) -> str:
+    """``1 image``, ``3 images``, ``2.00 GB``."""
+    if unit == "bytes":
+        return format_size(number)
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}"
+
+
 class _Notes:
     """Says nothing but the notes."""
 
@@ -58,7 +65,9 @@ class _Lines:
         match event:
             case Started(task, label, total, unit):
                 self._begun[task] = (event, time.monotonic())
-                amount = "" if total is None else f" ({format_size(total) if unit == 'bytes' else f'{total} {unit}'})"
+                amount = (
+                    "" if total is None else f" ({format_size(total) if unit == 'bytes' else counted(total, unit)})"
+                )
                 self._out.say(f"{label}{amount} …")
             case Finished(task) if task in self._begun:
                 started, since = self._begun.pop(task)

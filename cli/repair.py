@@ -11,7 +11,7 @@ import typer
 from shardtool.checkpoint.mend import repair_in_place, repair_into
 from shardtool.checkpoint.repair import Repair, plan_source
 from shardtool.errors import UsageError
-from shardtool.source import local_path, parse_source
+from shardtool.source import HubSource, local_path, parse_source
 
 from .options import DryRunOpt, OutputOpt, OverwriteOpt, SourceArg, SubfolderOpt, VariantOpt
 from .output import Output, show
@@ -47,7 +47,11 @@ def repair(
     """
     if not dry_run and in_place == (output is not None):
         raise UsageError("say where to write", code="output_missing", hint="with -o OUT, or with --in-place")
-    path = local_path(parse_source(source, subfolder=subfolder))
+    named = parse_source(source, subfolder=subfolder)
+    if in_place and isinstance(named, HubSource):
+        hint = "with -o OUT; the Hub's cache is shared and stays as it was downloaded"
+        raise UsageError(f"{source}: is on the Hub, so say where to write", code="output_missing", hint=hint)
+    path = local_path(named)
     repairs = plan_source(path, variant)
     needed = any(repair.is_needed for found in repairs.values() for repair in found)
     backups: list[Path] = []

@@ -77,3 +77,10 @@ def test_missing_data_is_exit_3_with_the_reason(tmp_path: Path) -> None:
     assert found.exit_code == 3
     assert "data is missing" in found.stderr and "hint: " in found.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_cache_of_the_hub_is_not_repaired_in_place() -> None:
+    """It is shared with other programs, and its files are what was downloaded."""
+    found = run("repair", "org/name", "--in-place")
+    assert found.exit_code == 2
+    assert "org/name: is on the Hub" in found.stderr
