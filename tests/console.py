@@ -173,9 +173,18 @@ def rewrite(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     for step, ran in reversed(faulty):
         printed = _PRINTED_TIMES.sub(WILD, ran.stdout or ran.output).splitlines()
-        lines[step.first : step.end] = [line.rstrip() for line in printed]
+        lines[step.first : step.end] = _cut_as_before(step.shown, [line.rstrip() for line in printed])
         print(f"{step.place}: {step.command}")
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _cut_as_before(shown: tuple[str, ...], printed: list[str]) -> list[str]:
+    """Where the author left out one part, that part is left out again."""
+    if shown.count(WILD) != 1 or len(printed) <= len(shown):
+        return printed
+    head = shown.index(WILD)
+    tail = len(shown) - head - 1
+    return [*printed[:head], WILD, *printed[len(printed) - tail :]]
 
 
 if __name__ == "__main__":
