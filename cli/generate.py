@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from shardtool.errors import UsageError
+from shardtool.events import ignore
 from shardtool.images.layers import Layers, read_config
 from shardtool.images.plan import Plan, Request, option_names, plan_run
 from shardtool.images.replay import Expectation, Replay, read_begun, read_replay
 from shardtool.images.seeds import draw_seed
+from shardtool.startup import without_collector
 
 from . import generate_options as opt
 from .generate_view import made_data, made_lines, plan_data, plan_view, schedulers_view
@@ -161,7 +163,7 @@ def _run(
     several = launched()
     processes = Processes.join(request.machine.device) if several else Processes()
     if not processes.is_first:
-        out.quiet = True
+        out.quiet, on_event = True, ignore
     plan = plan_run(
         request,
         now=processes.agree(datetime.now().astimezone()),
@@ -172,7 +174,8 @@ def _run(
         alone=not several,
         on_event=on_event,
     )
-    from shardtool.generation.run import carry_out
+    with without_collector():
+        from shardtool.generation.run import carry_out
 
     with stopping(out, gently=request.conduct.keep_latents) as stop:
         show = previewer(out, wanted=request.conduct.preview or request.conduct.preview_every is not None)

@@ -27,7 +27,7 @@ _STATE: Final = "scheduler."
 
 @dataclass(frozen=True)
 class Kept:
-    """The state after ``step`` runs of the UNet. ``scheduler`` is attribute → value, ``record`` what the picture was to be."""
+    """The state after ``step`` runs of the UNet: ``scheduler`` is attribute → value, ``record`` what was to be made."""
 
     step: int
     latents: torch.Tensor

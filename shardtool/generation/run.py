@@ -22,6 +22,7 @@ from shardtool.images.replay import Verdict
 from shardtool.images.settings import Job
 from shardtool.pipeline import BuiltPipeline, build_pipeline
 from shardtool.placement import Placement
+from shardtool.startup import without_collector
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def carry_out(
             jobs, skipped = split_finished(plan, identity.result())
         outcome = Outcome(None, (), (), skipped)
         if jobs:
-            built = _build(plan, on_event)
+            with without_collector():
+                built = _build(plan, on_event)
             writer = Writer(plan, environment_of(built.placement), identity)
             outcome = replace(_make(plan, jobs, built, writer, processes, show, stop, on_event), skipped=skipped)
         if not processes.is_first:
