@@ -60,16 +60,15 @@ class LoadPlan:
         return {name: part for name, part in self.parts.items() if part.checkpoint is not None}
 
     def begin(self) -> dict[str, Recast]:
-        """Start casting the largest part, where it has to be cast on the CPU, so that it goes on during imports."""
-        if self.device != "cpu" or not self.with_weights:
+        """Start to cast the largest part, or to read it to its device, so that this goes on during imports."""
+        if not self.with_weights:
             return {}
-        name, part = max(
-            self.with_weights.items(), key=lambda item: item[1].checkpoint.nbytes if item[1].checkpoint else 0
-        )
+        sizes = {name: part.checkpoint.nbytes for name, part in self.with_weights.items() if part.checkpoint}
+        largest = max(sizes, key=lambda name: sizes[name])
         from shardtool.recast import start_recast
 
-        recast = start_recast(part, self.placement.dtype)
-        return {} if recast is None else {name: recast}
+        recast = start_recast(self.parts[largest], self.placement.dtype, self.device)
+        return {} if recast is None else {largest: recast}
 
 
 def plan_component(

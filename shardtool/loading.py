@@ -67,8 +67,7 @@ def load_part(
         meta = build_on_meta(part)
         match = match_names(part, meta)
         require_fit(part, meta, match, missing=allowed.missing, unexpected=allowed.unexpected)
-        if recast is None and device == "cpu":
-            recast = start_recast(part, dtype)
+        recast = recast or start_recast(part, dtype, device)
         model = _load(part, meta, match, device, dtype, recast, on_event)
     finally:
         if recast is not None:

@@ -200,7 +200,7 @@ def _does_not_fit(
     ways: list[str] = []
     if dtype == "fp32":
         smaller: Dtype
-        for smaller in ("fp16", "bf16"):
+        for smaller in ("bf16", "fp16") if accelerator is None or accelerator.bf16 else ("fp16",):
             if any(
                 _lack(needs, smaller, offload, accelerator, inventory) is None
                 for offload in _possible_offloads(accelerator)

@@ -1,9 +1,10 @@
-"""Read a checkpoint into new memory in another dtype, in threads, while the caller does something else.
+"""Read a checkpoint into new memory, in another dtype or on another device, in threads, during the caller's other work.
 
 Only torch is needed, so it can run while diffusers is being imported. Each thread reads a piece of a file into a small
 buffer of its own and casts it from there into its place: a page of the source is in memory once, in the kernel's cache,
 and the process's own memory is the result plus the buffers. The result lies in one block of huge pages, because most of
-the time of a cast goes into the page faults of new memory (512 of them with small pages for each one with large).
+the time of a cast goes into the page faults of new memory (512 of them with small pages for each one with large). On
+the way to an accelerator, main memory holds the buffers alone.
 """
 
 from __future__ import annotations
@@ -54,15 +55,23 @@ class _Piece:
 class Recast:
     """A cast under way. It starts when it is made; when ``progress`` has run out, ``tensors`` holds the result.
 
-    ``tensors`` is stored name → tensor, for the floating-point tensors that are stored in another dtype.
+    ``tensors`` is stored name → tensor: on the CPU for the floating-point tensors that are stored in another dtype, on
+    an accelerator for all floating-point tensors.
     """
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, *, threads: int | None = None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, dtype: torch.dtype, device: str = "cpu", *, threads: int | None = None
+    ) -> None:
         self.dtype = dtype
+        self.device = torch.device(device)
         self._checkpoint = checkpoint
         self._files = {file.path: OpenFile(file.path) for file in checkpoint.files}
-        floats = _to_be_cast(checkpoint, dtype)
-        self.tensors = _allocate(floats, dtype)
+        floats = _to_be_read(checkpoint, dtype, device)
+        self.tensors = (
+            _allocate(floats, dtype)
+            if device == "cpu"
+            else {name: torch.empty(f.info.shape, dtype=dtype, device=device) for name, f in floats.items()}
+        )
         self._pieces: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
         self._count = 0
@@ -87,7 +96,8 @@ class Recast:
 
     def _work(self) -> None:
         torch.set_num_threads(1)  # this thread's own setting: the threads here are the parallelism
-        buffer = bytearray(PIECE)
+        # From page-locked memory, a GPU fetches the data itself.
+        buffer = torch.empty(PIECE, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         scratch = torch.empty(PIECE // 2 if self.dtype.itemsize == 2 else 0, dtype=torch.float32)
         try:
             while not self._stop.is_set():
@@ -123,29 +133,31 @@ class Recast:
         self._files.clear()
 
 
-def start_recast(part: Part, dtype: Dtype) -> Recast | None:
-    """Start casting the tensors of ``part`` that are stored in another dtype; ``None`` where there are none."""
-    if part.checkpoint is None or not _to_be_cast(part.checkpoint, TORCH_DTYPES[dtype]):
+def start_recast(part: Part, dtype: Dtype, device: str) -> Recast | None:
+    """Start reading the tensors of ``part`` that must change their dtype or device; ``None`` where there are none.
+
+    transformers puts weights on the CPU first whatever it is given, so for its parts nothing is read to accelerators.
+    """
+    if part.checkpoint is None or (device != "cpu" and part.library == "transformers"):
         return None
-    return Recast(part.checkpoint, TORCH_DTYPES[dtype])
+    if not _to_be_read(part.checkpoint, TORCH_DTYPES[dtype], device):
+        return None
+    return Recast(part.checkpoint, TORCH_DTYPES[dtype], device)
 
 
-def _to_be_cast(checkpoint: Checkpoint, dtype: torch.dtype) -> dict[str, StoredTensor]:
+def _to_be_read(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> dict[str, StoredTensor]:
     return {
         name: stored
         for name, stored in checkpoint.tensors.items()
-        if TORCH_STORED.get(stored.info.dtype, dtype) != dtype
+        if stored.info.dtype in TORCH_STORED and (device != "cpu" or TORCH_STORED[stored.info.dtype] != dtype)
     }
 
 
-def _cast(piece: _Piece, buffer: bytearray, scratch: torch.Tensor) -> None:
+def _cast(piece: _Piece, buffer: torch.Tensor, scratch: torch.Tensor) -> None:
     kind = TORCH_STORED[piece.stored.info.dtype]
-    _fill(
-        memoryview(buffer)[: piece.count * kind.itemsize],
-        piece.file,
-        piece.stored.offset + piece.first * kind.itemsize,
-    )
-    source = torch.frombuffer(buffer, dtype=kind, count=piece.count)
+    raw = buffer[: piece.count * kind.itemsize]
+    _fill(memoryview(raw.numpy().data), piece.file, piece.stored.offset + piece.first * kind.itemsize)
+    source = raw.view(kind)
     if kind.itemsize == piece.target.dtype.itemsize == 2 and kind != piece.target.dtype:
         # fp16 to bf16 and back is five times slower in one step than through fp32, and rounds the same.
         source = scratch[: piece.count].copy_(source)

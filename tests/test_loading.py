@@ -244,6 +244,16 @@ def test_a_cast_gives_every_tensor_and_counts_every_byte(sd: Path) -> None:
     assert all(torch.equal(tensor, expected[name].half()) for name, tensor in recast.tensors.items())
 
 
+def test_on_the_way_to_a_device_every_float_is_read(sd: Path) -> None:
+    """There is no accelerator here; what can be seen is that all are read, as stored too, and arrive in pieces."""
+    checkpoint = read_checkpoint(sd / "unet")
+    recast = Recast(checkpoint, torch.float32, "cpu:0")
+    assert sum(recast.progress()) == checkpoint.nbytes
+    expected = load_file(sd / "unet" / SINGLE)
+    assert recast.tensors.keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in recast.tensors.items())
+
+
 # Where things are
 
 

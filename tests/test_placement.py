@@ -213,7 +213,7 @@ def test_a_refusal_names_what_would_fit() -> None:
     assert "--offload model would fit" in (caught.value.hint or "")
     with pytest.raises(RefusedError) as caught:
         place(machine(cpu_free=12 * GB), BIG, dtype="fp32")
-    assert "--dtype fp16 would fit" in (caught.value.hint or "")
+    assert "--dtype bf16 would fit" in (caught.value.hint or "")
 
 
 def test_force_places_what_does_not_fit() -> None:
