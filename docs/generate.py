@@ -1,4 +1,4 @@
-"""Write what the pages take from the program itself: help texts, the map of the house, the fields of the schemas.
+"""Write what the pages take from the program itself: help texts, the map of the house, schemas, figures.
 
 ``python docs/generate.py`` writes it, ``--check`` only compares and exits with 1 where something is stale.
 """
@@ -16,7 +16,9 @@ from typing import Any
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import figures  # noqa: E402 (beside this program)
 
 from cli.app import COMMANDS, app  # noqa: E402 (the checkout's own program, wherever this is started)
 
@@ -26,7 +28,8 @@ COLUMNS = "80"
 MAPPED = {
     "shardtool/checkpoint": "Checkpoints on disk: no torch, no numpy, the standard library alone",
     "shardtool/hub": "Sources on the Hub",
-    "shardtool/images": "Pictures: names, metadata, grids and pages",
+    "shardtool/images": "Pictures: prompts, names, metadata, grids and pages; no torch",
+    "shardtool/generation": "Making pictures: torch",
     "shardtool": "The core",
     "cli": "The command line",
 }
@@ -55,11 +58,8 @@ def _listing(command: str) -> str:
 
 def contributing_page() -> str:
     """CONTRIBUTING.md with a fresh map: each module, and the first line of its docstring."""
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     tables = "\n\n".join(_table(folder, title) for folder, title in MAPPED.items())
-    start, end = "<!-- --8<-- [start:map] -->", "<!-- --8<-- [end:map] -->"
-    pattern = re.compile(re.escape(start) + ".*" + re.escape(end), re.DOTALL)
-    return pattern.sub(lambda _: f"{start}\n{MADE}\n\n{tables}\n{end}", page)
+    return _between(ROOT / "CONTRIBUTING.md", "map", tables)
 
 
 def _table(folder: str, title: str) -> str:
@@ -119,9 +119,34 @@ def _kind(entry: Mapping[str, Any]) -> str:
     return entry["type"] if isinstance(entry["type"], str) else " or ".join(entry["type"])
 
 
+def figures_page() -> str:
+    """What the benchmarks recorded."""
+    parts = ["# Figures", MADE, FIGURES_INTRODUCTION, *(list(figures.sections()) or [figures.NONE_YET])]
+    return "\n\n".join(parts) + "\n"
+
+
+FIGURES_INTRODUCTION = """\
+`make bench` measures all of this: each way in a process of its own, start-up included, interleaved with the others in
+every round. What a machine was doing beside it shows in the range. Read ratios within a table, not seconds across."""
+
+
+def readme_page() -> str:
+    """The README with fresh figures."""
+    return _between(ROOT / "README.md", "figures", figures.summary())
+
+
+def _between(path: Path, name: str, text: str) -> str:
+    """The page at ``path`` with ``text`` between the markers of ``name``."""
+    start, end = f"<!-- --8<-- [start:{name}] -->", f"<!-- --8<-- [end:{name}] -->"
+    pattern = re.compile(re.escape(start) + ".*" + re.escape(end), re.DOTALL)
+    return pattern.sub(lambda _: f"{start}\n{MADE}\n\n{text}\n{end}", path.read_text(encoding="utf-8"))
+
+
 PAGES = {
     ROOT / "docs" / "help.md": help_page,
     ROOT / "docs" / "json.md": json_page,
+    ROOT / "docs" / "figures.md": figures_page,
+    ROOT / "README.md": readme_page,
     ROOT / "CONTRIBUTING.md": contributing_page,
 }
 

@@ -57,7 +57,7 @@ def fenced(text: str, language: str) -> Iterator[tuple[int, list[str]]]:
     lines = text.splitlines()
     at = 0
     while at < len(lines):
-        opened = re.fullmatch(r"(`{3,})(\w*)", lines[at].strip())
+        opened = re.fullmatch(r"(`{3,})\s*([^`]*)", lines[at].strip())
         if opened:
             end = next(i for i in range(at + 1, len(lines)) if lines[i].strip() == opened[1])
             if opened[2] == language:
