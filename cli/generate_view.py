@@ -87,7 +87,7 @@ def plan_view(plan: Plan) -> list[RenderableType]:
     images = table("image", "seed", "size", "steps", "tokens", "prompt", right=("seed", "steps", "tokens"))
     for job in plan.jobs:
         settings = job.settings
-        size = f"{settings.width}×{settings.height}" if settings.width else "as the image"
+        size = f"{settings.width}×{settings.height}"
         tokens = ", ".join(f"{length.tokens} of {length.limit}" for length in plan.lengths.get(job.index, ())[:1])
         shown = (show(job.path or "-"), str(job.seed), size, str(settings.steps_run), tokens, show(settings.prompt))
         images.add_row(*shown)

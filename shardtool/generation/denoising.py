@@ -86,7 +86,7 @@ def denoise(
     if settings.task == "text2img":
         arguments |= {"width": settings.width, "height": settings.height}
     else:
-        arguments |= load_inputs(settings, pipe.vae_scale_factor)
+        arguments |= load_inputs(settings)
         arguments["strength"] = settings.strength
     made: torch.Tensor = pipe(
         num_inference_steps=settings.steps,

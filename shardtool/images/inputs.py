@@ -29,19 +29,23 @@ def read_image(path: Path) -> Image.Image:
         raise InputError(f"{path}: {error}", code="image_invalid", path=path) from error
 
 
-def load_inputs(settings: Settings, multiple: int) -> dict[str, Any]:
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height of the image in the file ``path``, upright. Raises ``InputError`` where it is no image."""
+    return read_image(path).size
+
+
+def load_inputs(settings: Settings) -> dict[str, Any]:
     """The arguments of a pipeline: ``image`` in RGB and, for inpainting, ``mask_image`` in grey (white is redrawn).
 
-    Both have the size asked for, by default the image's own, rounded down to a ``multiple``.
+    Both are brought to the size of the settings.
     """
     from PIL import Image
 
-    if settings.image is None:
+    if settings.image is None or settings.width is None or settings.height is None:
         raise ValueError("no image to start from")
-    image = read_image(settings.image).convert("RGB")
-    sides = (settings.width or image.width, settings.height or image.height)
-    size = (max(sides[0] // multiple, 1) * multiple, max(sides[1] // multiple, 1) * multiple)
-    arguments: dict[str, Any] = {"image": image.resize(size, Image.Resampling.LANCZOS)}
+    size = (settings.width, settings.height)
+    arguments: dict[str, Any] = {"image": read_image(settings.image).convert("RGB")}
+    arguments["image"] = arguments["image"].resize(size, Image.Resampling.LANCZOS)
     if settings.mask is not None:
         mask = read_image(settings.mask).convert("L")
         arguments["mask_image"] = mask.resize(size, Image.Resampling.NEAREST)

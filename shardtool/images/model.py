@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import UsageError
+from shardtool.images.inputs import image_size
 from shardtool.images.settings import Settings
 from shardtool.parts import PipelineParts
 from shardtool.source import DEMO, HubSource, LocalSource, demo_path, parse_source
@@ -67,7 +68,7 @@ def _base_of_unet(unet: str, default: str | None, unet_path: Path | None) -> Bas
             revision = f"@{source.revision}" if source.revision else ""
             return Base(f"{source.repo}{revision}", f"model: {source.repo}, which the UNet is part of")
     elif folder is not None:
-        for place in (folder, folder.resolve().parent):
+        for place in (folder, folder.parent, folder.resolve().parent):
             if (place / "model_index.json").exists():
                 return Base(str(place), f"model: {place}, which the UNet is part of")
     if folder is not None and (known := _known_base(folder / "config.json")):
@@ -133,7 +134,7 @@ class ModelFacts:
     def complete(self, settings: Settings) -> Settings:
         """``settings`` with the model's size where none was named. Raises ``UsageError`` for a size it cannot make.
 
-        Image to image takes its size from the image, so none is filled in there.
+        Image to image takes its size from the image, rounded down to what the model can make.
         """
         for name, side in (("width", settings.width), ("height", settings.height)):
             if side is not None and side % self.multiple:
@@ -144,6 +145,9 @@ class ModelFacts:
                     code=f"{name}_invalid",
                     hint=f"--{name} {near}",
                 )
+        width, height = self.width, self.height
         if settings.image is not None:
-            return settings
-        return replace(settings, width=settings.width or self.width, height=settings.height or self.height)
+            width, height = (max(side // self.multiple, 1) * self.multiple for side in image_size(settings.image))
+        if settings.mask is not None:
+            image_size(settings.mask)
+        return replace(settings, width=settings.width or width, height=settings.height or height)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shardtool.errors import UsageError
-from shardtool.events import Listener, ignore
+from shardtool.events import Listener, Note, ignore
 from shardtool.images.contact import SHEET_NAME
 from shardtool.images.gallery import GALLERY_NAME
 from shardtool.images.identity import hash_file
@@ -215,9 +215,24 @@ def plan_run(
     """
     model = resolve_model(request.choice, request.default_model, headers=headers, on_event=on_event)
     target = request.target
+    drawn: list[int] = []
+
+    def draw_and_remember() -> int:
+        drawn.append(draw())
+        return drawn[-1]
+
     jobs = plan_jobs(
-        request.asked, request.settings, request.seeding, target, model.facts, model.name, now=now, draw=draw
+        request.asked,
+        request.settings,
+        request.seeding,
+        target,
+        model.facts,
+        model.name,
+        now=now,
+        draw=draw_and_remember,
     )
+    if drawn:
+        on_event(Note("seed_drawn", f"seed: {', '.join(map(str, drawn))}, drawn"))
     lengths = check_prompts(jobs, read_tokenizers(model.parts), request.conduct.on_long_prompt, on_event)
     plan = Plan(request, model, jobs, lengths, replay, expected, begun, alone)
     if not (target.overwrite or target.skip_existing or plan.writes_nothing):

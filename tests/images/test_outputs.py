@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardtool.errors import RefusedError, UsageError
@@ -112,6 +112,7 @@ def test_what_is_there_is_refused_a_dangling_link_too(tmp_path: Path) -> None:
         refuse_existing([tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"])
 
 
+@settings(deadline=None, max_examples=100)
 @given(st.text())
 def test_a_slug_stays_in_its_folder(text: str) -> None:
     made = slug(text)

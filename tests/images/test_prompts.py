@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardtool.errors import InputError
@@ -86,6 +86,7 @@ def test_a_file_that_holds_no_prompts(tmp_path: Path, content: bytes | None, cod
     assert error.value.code == code
 
 
+@settings(deadline=None, max_examples=100)
 @given(st.text())
 def test_any_text_is_prompts_or_an_input_error(text: str) -> None:
     try:

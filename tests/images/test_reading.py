@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -210,6 +210,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None, max_examples=25)
 @given(JSON)
 def test_damaged_metadata_of_any_kind_do_no_harm(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.png"

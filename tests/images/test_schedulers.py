@@ -7,7 +7,7 @@ from typing import Any
 
 import diffusers
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardtool.errors import UsageError
@@ -85,6 +85,7 @@ def test_a1111s_name_leads_back(name: str) -> None:
     assert scheduler_of(parse_scheduler(name).a1111) == name
 
 
+@settings(deadline=None, max_examples=100)
 @given(st.text())
 def test_any_text_is_a_scheduler_or_a_usage_error(text: str) -> None:
     try:

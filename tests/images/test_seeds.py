@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardtool.errors import UsageError
@@ -37,6 +37,7 @@ def test_one_seed_is_drawn_where_none_is_given() -> None:
     assert 0 <= draw_seed() < 2**32
 
 
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=9), st.integers(1, 9))
 def test_no_seed_comes_twice_and_each_one_typed_comes(seeds: list[int], count: int) -> None:
     made = expand_seeds(parse_seeds(",".join(map(str, seeds))), count)
