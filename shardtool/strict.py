@@ -16,6 +16,7 @@ from typing import Any
 
 import diffusers
 import torch
+from diffusers.models.modeling_utils import no_init_weights
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -51,7 +52,7 @@ def check_fit(path: Path, checkpoint: Checkpoint) -> tuple[Problem, ...]:
     Empty where it fits. Raises ``InputError`` where there is no config, or no model can be made from it.
     """
     part = read_component(path, variant=checkpoint.name.variant)
-    if "quantization_config" in (part.config or {}):
+    if (part.config or {}).get("quantization_config"):
         return ()  # the stored tensors are packed in ways that only the quantiser knows
     model = build_on_meta(part)
     return fit_problems(part, model, match_names(part, model))
@@ -104,6 +105,13 @@ def build_on_meta(part: Part) -> Any:
     headers hold tensors. Raises ``InputError`` where no model can be made from the config.
     """
     found = model_class(part)
+    if (part.config or {}).get("quantization_config"):
+        raise InputError(
+            f"{part.config_path}: the weights are quantised, and only the quantiser knows what belongs to what",
+            code="quantised",
+            path=part.config_path,
+            hint=f"load it with {part.library} itself, or use the weights that it was made from",
+        )
     limit = 4 * len(_stored(part)) + SLACK
     count = 0
 
@@ -116,7 +124,7 @@ def build_on_meta(part: Part) -> Any:
     parameters = torch.nn.modules.module.register_module_parameter_registration_hook(cap)
     modules = torch.nn.modules.module.register_module_module_registration_hook(cap)
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), no_init_weights(), torch.device("meta"):
             return _construct(found, part)
     except _TooLargeError:
         message = f"asks for a model of more than {limit:,} parts, and the weights are {len(_stored(part)):,} tensors"

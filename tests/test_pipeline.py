@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from shardtool.devices import Accelerator, Inventory
 from shardtool.errors import InputError, RefusedError
-from shardtool.pipeline import build_pipeline
+from shardtool.load_plan import plan_pipeline
+from shardtool.needs import OFFLOADS, Offload
+from shardtool.pipeline import assemble, build_pipeline
+from shardtool.placement import Request
 from tests.models import (
     SINGLE,
     copied,
@@ -231,3 +235,21 @@ def test_a_damaged_tokenizer_is_an_error_that_names_it(demo: Path, tmp_path: Pat
         build_pipeline(base, device="cpu")
     assert caught.value.code == "component_invalid"
     assert str(base / "tokenizer") in caught.value.message
+
+
+@pytest.mark.parametrize("offload", ["group"])
+def test_offload_leaves_the_picture_as_it_is(demo: Path, offload: Offload) -> None:
+    """Group offload can be had from memory to memory, so that its wiring is seen without an accelerator."""
+    plan = plan_pipeline(demo, Request("cpu", "fp32"))
+    moved = assemble(replace(plan, placement=replace(plan.placement, offload=offload)))
+    plain = build_pipeline(demo, device="cpu", dtype="fp32")
+    assert np.array_equal(picture(moved.pipe), picture(plain.pipe))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("offload", OFFLOADS)
+def test_on_a_gpu_every_offload_gives_the_same_picture(demo: Path, offload: Offload) -> None:
+    built = build_pipeline(demo, device="cuda:0", dtype="fp32", offload=offload)
+    plain = build_pipeline(demo, device="cpu", dtype="fp32")
+    assert np.abs(picture(built.pipe) - picture(plain.pipe)).max() < 0.02

@@ -238,3 +238,13 @@ def test_a_checkpoint_of_real_diffusers_models_builds_like_diffusers(sd: Path) -
     assert {k: t.shape for k, t in meta.state_dict().items()} == {k: t.shape for k, t in real.state_dict().items()}
     assert all(parameter.is_meta for parameter in meta.parameters())
     assert (sd / "unet" / SINGLE).exists()
+
+
+def test_quantised_weights_are_not_judged_and_not_loaded(sd: Path, tmp_path: Path) -> None:
+    """Their tensors are packed; saying that they do not fit would be wrong, and so would loading them as they are."""
+    folder = copied(sd / "unet", tmp_path / "unet")
+    edited(folder / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    assert fit(folder) == ()
+    with pytest.raises(InputError) as caught:
+        build_on_meta(read_component(folder))
+    assert caught.value.code == "quantised"
