@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -14,20 +13,15 @@ import typer
 
 from shardtool import __version__
 
-from .command import register
-from .diff import diff
-from .generate import generate
-from .inspect import inspect
-from .load import load
-from .merge import merge
+from .command import Command, group_of
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import show
-from .repair import repair
-from .shard import shard
-from .verify import verify
+
+COMMANDS = tuple(map(Command, ("shard", "merge", "inspect", "verify", "diff", "repair", "load", "generate")))
 
 app = typer.Typer(
     name="shardtool",
+    cls=group_of(COMMANDS),
     no_args_is_help=True,
     # Plain help: twice as fast as Rich's, and brackets such as ORG/NAME[@REVISION] stay as they are.
     rich_markup_mode=None,
@@ -65,12 +59,6 @@ def root(
         "no_color": no_color,
         "progress": progress,
     }
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (shard, merge, inspect, verify, diff, repair, load, generate)
-
-for function in COMMANDS:
-    register(app, function)
 
 
 class _Terminated(KeyboardInterrupt):

@@ -1,12 +1,16 @@
-"""Register a command: the options all of them have, and the one place where errors become exit codes."""
+"""A command: imported when it is used, with the options all of them have, and its errors turned into exit codes."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
 from typing import Any, Concatenate, ParamSpec
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from shardtool.errors import ShardtoolError
 
@@ -23,6 +27,44 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     "no_color": (NoColorOpt, False),
     "progress": (ProgressOpt, ProgressMode.AUTO),
 }
+
+
+class Command:
+    """A command of the program, in the module and the function of its name; imported only when it is wanted."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    @cached_property
+    def function(self) -> Callable[..., None]:
+        found: Callable[..., None] = getattr(import_module(f".{self.__name__}", __package__), self.__name__)
+        return found
+
+
+def group_of(commands: tuple[Command, ...]) -> type[TyperGroup]:
+    """A group of these commands, each built when it is run or its help is shown: starting stays quick."""
+    by_name = {command.__name__: command for command in commands}
+
+    class LazyGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (Typer calls it so)
+            return list(by_name)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name in by_name and cmd_name not in self.commands:
+                alone = typer.Typer(
+                    add_completion=False, rich_markup_mode=None, context_settings=ctx.command.context_settings
+                )
+                register(alone, by_name[cmd_name].function)
+                self.commands[cmd_name] = get_command(alone)
+            return super().get_command(ctx, cmd_name)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args and args[0] not in by_name:  # a similar one will be suggested
+                for name in by_name:
+                    self.get_command(ctx, name)
+            return super().resolve_command(ctx, args)
+
+    return LazyGroup
 
 
 def register(app: typer.Typer, function: Callable[Concatenate[Output, P], None]) -> None:

@@ -76,7 +76,7 @@ def inspect(
             found.append((text, _look(named, variant, offline=offline, on_event=on_event)))
     error = _damage(found)
     data = [item.data(text) if isinstance(item, Image) else contents_data(text, item, shown) for text, item in found]
-    out.result({"sources": data}, *_views(found, shown), error=error)
+    out.result({"sources": data}, *(() if out.json else _views(found, shown)), error=error)
     if error:
         raise typer.Exit(error.exit_code)
 

@@ -69,6 +69,7 @@ def verify(
             other = local_path(named, variant=variant, or_default=True, offline=offline, on_event=on_event)
             same, problems = verify_against(survey(path, variant), survey(other, variant), on_event)
             compared = Against(against, same, problems)
-    out.result(verification_data(source, found, compared), *verification_view(source, found, compared, all=out.verbose))
+    views = () if out.json else verification_view(source, found, compared, all=out.verbose)
+    out.result(verification_data(source, found, compared), *views)
     if found.errors or (compared and compared.problems):
         raise typer.Exit(1)
