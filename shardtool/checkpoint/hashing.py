@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterable
 from types import TracebackType
 
-AHEAD = 8
-"""Blocks that may wait for the thread; what passes through is 1 MiB each, so this bounds the memory."""
+AHEAD = 32
+"""Blocks that may wait for the thread; what passes through is 256 KiB each, so this bounds the memory."""
 
 
 class Hasher:
