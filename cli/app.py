@@ -81,6 +81,8 @@ def main() -> None:
         print(f"error: this is a bug in shardtool: {type(error).__name__}: {show(error)}", file=sys.stderr)
         print("hint: run it again with --debug and report what it prints", file=sys.stderr)
         sys.exit(70)
+    except KeyboardInterrupt as stopped:  # before or after the command itself, which turns it into an exit
+        sys.exit(143 if isinstance(stopped, _Terminated) else 130)
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BaseException) and _came_from_sigterm(leaving):
             leaving.code = 143
