@@ -113,7 +113,7 @@ def run_load(scratch: Path, rounds: int) -> list[Measurement]:
 
 def run_shard(scratch: Path, rounds: int) -> list[Measurement]:
     """Cutting a UNet of SDXL's size, 5.1 GB in one file, into shards of 2 GB (benchmarks/shard.py)."""
-    return _shard_ways(unet(scratch, "unet-single", "1TB"), scratch, rounds, "5.1 GB")
+    return _shard_ways(unet(scratch, "unet-single", "1TB"), scratch, rounds, "2GB-shards")
 
 
 def run_shard_sizes(scratch: Path, rounds: int) -> list[Measurement]:
@@ -141,10 +141,42 @@ def _shard_ways(source: Path, scratch: Path, rounds: int, case: str) -> list[Mea
     ]
 
 
+def run_verify(scratch: Path, rounds: int) -> list[Measurement]:
+    """Checking a sharded UNet of SDXL's size: structure, fit, and all of its data (benchmarks/verify.py)."""
+    import verify  # not above: numpy in this process would count in the others' peaks
+
+    folder = unet(scratch, "unet", "2GB")
+    commands = verify.commands(folder)
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            turns[name].append(verify.once(command))
+    found = [_verify_row("commands", name, runs, folder) for name, runs in turns.items()]
+    checkpoint = verify.read_checkpoint(folder)
+    workers = verify.default_workers()
+    data: dict[str, list[tuple[float, float]]] = {"reading all data": [], "verify --deep, its scan": []}
+    for _ in range(rounds):
+        data["reading all data"].append(verify.timed(lambda: verify.read_all(checkpoint, workers)))
+        data["verify --deep, its scan"].append(verify.timed(lambda: verify.scan(checkpoint, workers=workers)))
+    return [*found, *(_verify_row("data", name, runs, folder) for name, runs in data.items())]
+
+
+def _verify_row(case: str, way: str, runs: list[tuple[float, float]], folder: Path) -> Measurement:
+    return {
+        "case": case,
+        "way": f"shardtool {way}" if way.startswith("verify") else way,
+        "seconds": [wall for wall, _ in runs],
+        "cpu_seconds": [cpu for _, cpu in runs],
+        "peak_bytes": None,
+        "size_bytes": sum(path.stat().st_size for path in folder.glob("*.safetensors")),
+    }
+
+
 BENCHMARKS: Mapping[str, Callable[[Path, int], list[Measurement]]] = {
     "shard": run_shard,
     "shard-sizes": run_shard_sizes,
     "load": run_load,
+    "verify": run_verify,
 }
 
 

@@ -13,7 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 NONE_YET = (
     "Nothing is recorded yet. `make bench` measures on a quiet machine and `python docs/generate.py` puts it here."
 )
-ORDER = ("shard", "shard-sizes", "load", "images")
+ORDER = ("shard", "shard-sizes", "load", "verify", "images")
 
 Result = Mapping[str, Any]
 
@@ -45,13 +45,15 @@ def describe(machine: Mapping[str, Any]) -> str:
 def table(result: Result) -> str:
     rows = ["| case | way | size | seconds | range | CPU seconds | peak memory |", "|---|---|---:|---:|---:|---:|---:|"]
     for one in result["measurements"]:
+        if one["seconds"] is None:
+            continue  # there for the chart alone, which is of memory
         size = "" if one["size_bytes"] is None else f"{one['size_bytes'] / 1e9:.2f} GB"
         seconds = one["seconds"]
         times = (
             "| |" if seconds is None else f"{statistics.median(seconds):.2f} | {min(seconds):.2f}–{max(seconds):.2f}"
         )
         cpu = f"{statistics.median(one['cpu_seconds']):.2f}"
-        peak = f"{statistics.median(one['peak_bytes']) / 2**20:,.0f} MiB"
+        peak = "" if one["peak_bytes"] is None else f"{statistics.median(one['peak_bytes']) / 2**20:,.0f} MiB"
         rows.append(f"| {one['case']} | {one['way']} | {size} | {times} | {cpu} | {peak} |")
     return "\n".join(rows)
 
