@@ -18,6 +18,7 @@ from shardtool.load_plan import plan_component
 from shardtool.load_run import load_planned
 from shardtool.placement import Placement, Request
 from shardtool.source import component_path, local_path, parse_source
+from shardtool.startup import without_collector
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +99,8 @@ def build_pipeline(
         else:
             overrides[name] = given
     path = local_path(parse_source(str(base)), variant=variant, without=tuple(overrides), on_event=on_event)
-    from shardtool.pipeline import build_pipeline as build
+    with without_collector():
+        from shardtool.pipeline import build_pipeline as build
 
     return build(
         path,

@@ -21,6 +21,7 @@ from shardtool.parts import Part, PipelineParts, read_component, read_parts
 from shardtool.phases import Phases
 from shardtool.placement import Placement, Request, plan_placement
 from shardtool.readahead import read_ahead
+from shardtool.startup import without_collector
 
 if TYPE_CHECKING:
     from shardtool.recast import Recast
@@ -65,7 +66,8 @@ class LoadPlan:
             return {}
         sizes = {name: part.checkpoint.nbytes for name, part in self.with_weights.items() if part.checkpoint}
         largest = max(sizes, key=lambda name: sizes[name])
-        from shardtool.recast import start_recast
+        with without_collector():
+            from shardtool.recast import start_recast
 
         recast = start_recast(self.parts[largest], self.placement.dtype, self.device)
         return {} if recast is None else {largest: recast}
@@ -123,17 +125,25 @@ def _plan(
 ) -> LoadPlan:
     needs = count_needs(parts, run)
     if inventory is None:
-        read_ahead(file.path for part in parts.values() if part.checkpoint for file in part.checkpoint.files)
-        with phases.measure("look at the machine"):
+        _read_ahead(parts)
+        with phases.measure("import torch"):
             inventory = _own_inventory(request)
     placement = plan_placement(request, inventory, needs)
     return LoadPlan(parts, pipeline, needs, inventory, placement, phases)
+
+
+def _read_ahead(parts: Mapping[str, Part]) -> None:
+    """Let the kernel begin to read, unless there is no room for it."""
+    files = [file for part in parts.values() if part.checkpoint is not None for file in part.checkpoint.files]
+    if sum(file.size for file in files) < read_memory().free:
+        read_ahead(file.path for file in files)
 
 
 def _own_inventory(request: Request) -> Inventory:
     if request.device == "cpu":
         memory = read_memory()
         return Inventory((), memory.total, memory.free, cpu_has_bf16(), local_rank())
-    from shardtool.machine import read_inventory
+    with without_collector():
+        from shardtool.machine import read_inventory
 
     return read_inventory()

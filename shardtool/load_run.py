@@ -16,6 +16,7 @@ from shardtool.events import Listener, Note, ignore
 from shardtool.host import seconds_since_start
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_component, plan_pipeline
 from shardtool.placement import Request
+from shardtool.startup import without_collector
 
 if TYPE_CHECKING:
     from shardtool.forward import Forward
@@ -89,7 +90,7 @@ def load_planned(
     with phases.measure("import torch"):
         recasts = plan.begin()
     try:
-        with phases.measure("import diffusers"):
+        with phases.measure("import diffusers"), without_collector():
             _import_classes(plan)
         loaded = _load(plan, allowed, recasts, on_event)
     finally:
