@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,14 +23,14 @@ from shardtool.errors import Problem
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.values import Count, count_block
 
-BLOCK = 1 << 19
-"""Bytes read and judged at a time: they are still in the core's own cache when they are judged."""
+BLOCK = 1 << 20
+"""Bytes read and judged at a time: few enough to be in a cache still when they are judged."""
 
 PIECE = 1 << 26
 """Bytes of a tensor that one thread takes before another may go on with the same tensor."""
 
-ZERO_BLOCKS = 2
-"""Blocks of nothing but zeros from which on a tensor is worth a warning; that is 1 MiB."""
+ZEROS = 1 << 20
+"""Bytes in blocks of nothing but zeros from which on a tensor is worth a warning."""
 
 
 def default_workers() -> int:
@@ -66,7 +67,8 @@ def scan(
             files[weights.path].check_unchanged(weights.state)
         with ThreadPoolExecutor(workers or default_workers()) as pool:
             pieces = list(_pieces(checkpoint, digests or {}))
-            judged = pool.map(lambda piece: _judge(piece, files), pieces)
+            buffer = _Buffer()
+            judged = pool.map(lambda piece: _judge(piece, files, buffer), pieces)
             for piece, (count, intact) in zip(pieces, judged, strict=True):
                 name = piece.tensor.info.name
                 counts[name] = counts.get(name, Count()) + count
@@ -88,12 +90,18 @@ def _pieces(checkpoint: Checkpoint, digests: Mapping[str, str]) -> Iterator[_Pie
             yield _Piece(tensor, start, min(size, tensor.info.nbytes - start), digest)
 
 
-def _judge(piece: _Piece, files: Mapping[Path, OpenFile]) -> tuple[Count, bool]:
+class _Buffer(threading.local):
+    """One block for each thread: a fresh one for each piece would cost as much as the judging."""
+
+    def __init__(self) -> None:
+        self.block = np.empty(BLOCK, np.uint8)
+
+
+def _judge(piece: _Piece, files: Mapping[Path, OpenFile], buffer: _Buffer) -> tuple[Count, bool]:
     count, digest = Count(), hashlib.sha256() if piece.digest is not None else None
-    buffer = np.empty(min(BLOCK, piece.length), np.uint8)
     file, offset = files[piece.tensor.file.path], piece.tensor.offset + piece.start
     for done in range(0, piece.length, BLOCK):
-        block = buffer[: min(BLOCK, piece.length - done)]
+        block = buffer.block[: min(BLOCK, piece.length - done)]
         file.read_into(offset + done, block.data)
         count_block(block, piece.tensor.info.dtype, count)
         if digest is not None:
@@ -110,9 +118,8 @@ def _problems(checkpoint: Checkpoint, counts: Mapping[str, Count], broken: set[s
             yield Problem("digest_mismatch", message, path, name, "fetch or write the file again")
         if count.is_bad:
             yield Problem("not_finite", f"{where}: {_described(count, tensor.info.elements)}", path, name)
-        if count.zero_blocks >= ZERO_BLOCKS:
-            zeros = count.zero_blocks * BLOCK
-            message = f"{where}: {zeros:,} of its {tensor.info.nbytes:,} bytes are blocks of zeros"
+        if count.zero_bytes >= ZEROS:
+            message = f"{where}: {count.zero_bytes:,} of its {tensor.info.nbytes:,} bytes are blocks of zeros"
             hint = "a download with holes looks like this; so does a layer that was never trained"
             yield Problem("zeros", message, path, name, hint, severity="warning")
 

@@ -53,12 +53,12 @@ NAN_ONLY: Mapping[str, int] = {"F8_E4M3FNUZ": 0x80, "F8_E5M2FNUZ": 0x80, "F8_E8M
 
 @dataclass
 class Count:
-    """What was found in a tensor so far. ``zero_blocks`` are blocks that hold nothing but zero bytes."""
+    """What was found in a tensor so far. ``zero_bytes`` are those in blocks of nothing but zeros."""
 
     nan: int = 0
     infinite: int = 0
     not_bool: int = 0
-    zero_blocks: int = 0
+    zero_bytes: int = 0
 
     @property
     def is_bad(self) -> bool:
@@ -69,7 +69,7 @@ class Count:
             self.nan + other.nan,
             self.infinite + other.infinite,
             self.not_bool + other.not_bool,
-            self.zero_blocks + other.zero_blocks,
+            self.zero_bytes + other.zero_bytes,
         )
 
 
@@ -88,7 +88,7 @@ def _count_floats(block: NDArray[np.uint8], bits: FloatBits, count: Count) -> No
     """Two cheap passes before the dear one: most blocks hold no magnitude of 2 or more, hence nothing infinite."""
     union = _union(block, bits.width)
     if union == 0:
-        count.zero_blocks += 1
+        count.zero_bytes += len(block)
     if not union & bits.top_exponent_bit:
         return
     unsigned = block.view(f"<u{bits.width}")
