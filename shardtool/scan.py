@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from shardtool.values import Count, count_block
 BLOCK = 1 << 20
 """Bytes read and judged at a time: few enough to be in a cache still when they are judged."""
 
-PIECE = 1 << 26
-"""Bytes of a tensor that one thread takes before another may go on with the same tensor."""
+PIECE = 1 << 25
+"""Bytes that a thread takes at once: of one tensor, or of several small ones."""
 
 ZEROS = 1 << 20
 """Bytes in blocks of nothing but zeros from which on a tensor is worth a warning."""
@@ -66,15 +66,16 @@ def scan(
         for weights in checkpoint.files:
             files[weights.path].check_unchanged(weights.state)
         with ThreadPoolExecutor(workers or default_workers()) as pool:
-            pieces = list(_pieces(checkpoint, digests or {}))
+            portions = list(_portions(_pieces(checkpoint, digests or {})))
             buffer = _Buffer()
-            judged = pool.map(lambda piece: _judge(piece, files, buffer), pieces)
-            for piece, (count, intact) in zip(pieces, judged, strict=True):
-                name = piece.tensor.info.name
-                counts[name] = counts.get(name, Count()) + count
-                if not intact:
-                    broken.add(name)
-                on_event(Advanced("read", piece.length))
+            judged = pool.map(lambda portion: [_judge(piece, files, buffer) for piece in portion], portions)
+            for portion, found in zip(portions, judged, strict=True):
+                for piece, (count, intact) in zip(portion, found, strict=True):
+                    name = piece.tensor.info.name
+                    counts[name] = counts.get(name, Count()) + count
+                    if not intact:
+                        broken.add(name)
+                on_event(Advanced("read", sum(piece.length for piece in portion)))
         for file in files.values():
             file.check_unchanged()
     on_event(Finished("read"))
@@ -82,12 +83,26 @@ def scan(
 
 
 def _pieces(checkpoint: Checkpoint, digests: Mapping[str, str]) -> Iterator[_Piece]:
-    """The data in portions for one thread. A tensor with a digest is one portion: it is hashed from start to end."""
+    """The data in pieces. A tensor with a digest is one piece: it is hashed from start to end."""
     for name, tensor in checkpoint.tensors.items():
         digest = digests.get(name)
         size = tensor.info.nbytes if digest is not None else PIECE
         for start in range(0, tensor.info.nbytes, max(size, 1)):
             yield _Piece(tensor, start, min(size, tensor.info.nbytes - start), digest)
+
+
+def _portions(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """Pieces enough to be worth handing to a thread: most tensors are small."""
+    portion: list[_Piece] = []
+    size = 0
+    for piece in pieces:
+        portion.append(piece)
+        size += piece.length
+        if size >= PIECE:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 class _Buffer(threading.local):
