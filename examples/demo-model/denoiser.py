@@ -13,7 +13,7 @@ from diffusers import DDPMScheduler
 from networks import Networks
 from pictures import VIEW_ODDS
 from stage import Stage
-from transformers import CLIPTokenizer
+from transformers import CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 SCHEDULE = {
     "num_train_timesteps": 1000,
@@ -50,12 +50,12 @@ def add_noise(latents: torch.Tensor, alphas_cumprod: torch.Tensor) -> Noised:
 
 
 def encode_captions(
-    networks: Networks, tokenizer: CLIPTokenizer, captions: list[str]
+    encoder: CLIPTextModel, encoder_2: CLIPTextModelWithProjection, tokenizer: CLIPTokenizer, captions: list[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What SDXL's UNet is told: hidden states [B, tokens, 64 + 96] of both encoders, pooled [B, 96] of the second."""
     tokens = tokenizer(captions, padding="max_length", truncation=True, return_tensors="pt").input_ids
-    first = networks.text_encoder(tokens, output_hidden_states=True)
-    second = networks.text_encoder_2(tokens, output_hidden_states=True)
+    first = encoder(tokens, output_hidden_states=True)
+    second = encoder_2(tokens, output_hidden_states=True)
     return torch.cat([first.hidden_states[-2], second.hidden_states[-2]], -1), second.text_embeds
 
 
@@ -116,7 +116,8 @@ def train_denoiser(
         concepts = torch.randint(len(latents), (batch,))
         views = torch.multinomial(VIEW_ODDS, batch, replacement=True)
         noised = add_noise(latents[concepts, views], alphas_cumprod)
-        states, pooled = encode_captions(networks, tokenizer, write_captions(captions, concepts))
+        texts = write_captions(captions, concepts)
+        states, pooled = encode_captions(networks.text_encoder, networks.text_encoder_2, tokenizer, texts)
         if not guided:
             kept = (torch.rand(batch) > CAPTIONS_DROPPED).float()
             states, pooled = states * kept[:, None, None], pooled * kept[:, None]

@@ -7,6 +7,7 @@ import random
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from captions import Captions
+from denoiser import GUIDANCE, encode_captions
 from diffusers import AutoencoderKL, StableDiffusionXLPipeline
 from networks import LATENT_SCALE
 from pictures import Pictures, to_network
@@ -25,10 +26,17 @@ Sample = tuple[torch.Tensor, torch.Tensor]  # a latent [4, h, w] and the trainin
 def sample_latents(pipeline: StableDiffusionXLPipeline, captions: Captions, pictures: Pictures) -> list[Sample]:
     """Latents that the pipeline makes of captions, each with the view of its concept that it is nearest to."""
     concepts = torch.randperm(len(pictures.views))[:SAMPLED_AT_ONCE]
-    latents = pipeline(
+    states, pooled = encode_captions(
+        pipeline.text_encoder,
+        pipeline.text_encoder_2,
+        pipeline.tokenizer,
         [captions.write(concept) for concept in concepts.tolist()],
+    )
+    latents = pipeline(
+        prompt_embeds=states,
+        pooled_prompt_embeds=pooled,
         num_inference_steps=20,
-        guidance_scale=random.choice([2.0, 5.0]),
+        guidance_scale=random.choice([2.0, GUIDANCE]),
         output_type="latent",
     ).images
     latents = latents / LATENT_SCALE
