@@ -73,6 +73,7 @@ def load_part(
         if recast is not None:
             recast.close()
     check_placed(part.name, model, device)
+    _check_dtypes(model, dtype)
     renamed = sum(new != old for new, old in match.names.items())
     return model, report_on(part.name, model, str(part.folder), time.perf_counter() - began, renamed)
 
@@ -196,6 +197,14 @@ def check_placed(name: str, model: torch.nn.Module, device: str) -> None:
                 tensor=key,
                 hint=f'move it with .to("{device}"), or give the pipeline its device',
             )
+
+
+def _check_dtypes(model: torch.nn.Module, dtype: Dtype) -> None:
+    """Every floating-point weight is in ``dtype``, or in fp32 where the class keeps it so. Anything else is a bug."""
+    expected = {TORCH_DTYPES[dtype], torch.float32}
+    wrong = [name for name, p in model.named_parameters() if p.is_floating_point() and p.dtype not in expected]
+    if wrong:
+        raise AssertionError(f"{wrong[0]} was loaded in another dtype than {dtype}")
 
 
 def _full(device: torch.device) -> torch.device:
