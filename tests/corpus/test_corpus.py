@@ -119,6 +119,24 @@ def test_every_case_is_judged_rightly(case: Case, tmp_path: Path) -> None:
     assert not (tmp_path / SENTINEL).exists(), "code from the checkpoint was run"
 
 
+BYTES = [
+    case
+    for group in (header_cases, layout_cases, index_cases, shard_cases, pickle_cases)
+    for case in group.CASES
+    if case.verdict == "reject"
+]
+
+
+@pytest.mark.parametrize("case", BYTES, ids=lambda case: case.name)
+def test_what_is_refused_is_not_sharded_either(case: Case, tmp_path: Path) -> None:
+    """The same guard stands before the commands that write: nothing is written, nothing is run."""
+    refused = run("shard", case.make(tmp_path), "-o", tmp_path / "out", "--no-fsync", "--json")
+    assert refused.exit_code in (3, 4)
+    assert json.loads(refused.stdout)["error"]["code"]
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / SENTINEL).exists(), "code from the checkpoint was run"
+
+
 def test_the_corpus_is_large_and_its_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 250
     assert sum(case.verdict == "accept" for case in CASES) >= 60
