@@ -74,7 +74,7 @@ def main() -> None:
     """The console script. Exits 70 for a bug, 130 after Ctrl-C and 143 after SIGTERM."""
     signal.signal(signal.SIGTERM, _on_sigterm)
     try:
-        app(standalone_mode=True)
+        app(prog_name="shardtool", standalone_mode=True)
     except Exception as error:  # noqa: BLE001 (only true bugs arrive here; the commands catch what they know)
         if "--debug" in sys.argv:
             traceback.print_exc()

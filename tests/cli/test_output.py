@@ -94,3 +94,10 @@ def test_a_pipe_gets_lines_that_are_not_cut_and_no_bars() -> None:
     )
     assert "unet/diffusion_pytorch_model-00001-of-00010.safetensors " in ran.stdout
     assert "\r" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("start", [["-m", "shardtool"], ["-m", "cli"]])
+def test_the_program_has_one_name_however_it_is_started(start: list[str]) -> None:
+    ran = subprocess.run([sys.executable, *start, "shard", "--nope"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("Usage: shardtool shard ")
