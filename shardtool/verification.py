@@ -12,8 +12,9 @@ from pathlib import Path
 from shardtool.checkpoint.compare import Pair, compare, form, paired
 from shardtool.checkpoint.config import CONFIG_NAME
 from shardtool.checkpoint.contents import Contents, Part, survey
-from shardtool.checkpoint.digests import DIGESTS_NAME, read_digests
+from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_digests, read_entries
 from shardtool.checkpoint.inventory import Checkpoint
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore
@@ -64,13 +65,17 @@ def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) 
     ``fit`` imports torch where there is a model to compare with. Raises ``InputError`` where there is nothing to check.
     """
     contents = survey(path, variant, every_variant=variant is None)
-    parts = tuple(Checked(part, _once(part.problems)) for part in contents.parts)
+    parts = tuple(Checked(part, _once(_structure_problems(part))) for part in contents.parts)
     problems = contents.problems
     if fit and contents.kind == "pipeline" and not _is_broken(parts, problems):
         problems += _partner_problems(path, variant)
     if fit:
         parts = tuple(_with_fit(part) for part in parts)
     return Verification(contents, parts, _once(problems))
+
+
+def _structure_problems(part: Part) -> tuple[Problem, ...]:
+    return part.problems if part.checkpoint is None else part.problems + _record_problems(part.checkpoint)
 
 
 def _is_broken(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> bool:
@@ -112,26 +117,37 @@ def _with_values(found: Checked, workers: int | None, on_event: Listener) -> Che
         return found
     from shardtool.scan import scan
 
-    try:
+    digests = None
+    if not any(problem.code == "digests_invalid" for problem in found.problems):
         digests = read_digests(checkpoint.folder, checkpoint.name)
-    except InputError as error:
-        found, digests = found.after("digests", (error.as_problem(),)), None
-    else:
-        if digests is not None:
-            found = found.after("digests", tuple(_unrecorded(checkpoint, set(digests))))
-    return found.after("values", scan(checkpoint, digests=digests, workers=workers, on_event=on_event))
+    found = found.after("values", scan(checkpoint, digests=digests, workers=workers, on_event=on_event))
+    return found if digests is None else found.after("digests", ())
 
 
 _UNREADABLE = {"truncated", "unreadable", "file_changed"}
 
 
-def _unrecorded(checkpoint: Checkpoint, recorded: set[str]) -> list[Problem]:
-    path = str(checkpoint.folder / DIGESTS_NAME)
-    names = set(checkpoint.tensors)
-    if recorded == names:
-        return []
-    message = f"{path}: records {len(recorded & names)} of the {len(names)} tensors and {len(recorded - names)} others"
-    return [Problem("digests_stale", message, path, hint="record the digests anew with `shardtool shard --digests`")]
+def _record_problems(checkpoint: Checkpoint) -> tuple[Problem, ...]:
+    """Where the tensors' names, dtypes and shapes are not those whose digests were recorded; no data is read."""
+    path = checkpoint.folder / DIGESTS_NAME
+    try:
+        check_link(checkpoint.folder, path)
+        entry = read_entries(checkpoint.folder).get(checkpoint.name.base)
+    except InputError as error:
+        return (Problem("digests_invalid", error.message, error.path, hint=error.hint),)
+    if entry is None:
+        return ()
+    forms = {name: (name, stored.info.dtype, stored.info.shape) for name, stored in checkpoint.tensors.items()}
+    recorded = entry["tensors"]
+    if recorded.keys() != forms.keys():
+        known = len(recorded.keys() & forms.keys())
+        message = f"{path}: records {known} of the {len(forms)} tensors, and {len(recorded) - known} others"
+    elif entry.get("fingerprint") != fingerprint(forms.values(), recorded):
+        message = f"{path}: was recorded for tensors of other dtypes or shapes"
+    else:
+        return ()
+    hint = "fetch the checkpoint again; if it was changed on purpose, record anew with `shardtool shard --digests`"
+    return (Problem("digests_stale", message, str(path), hint=hint),)
 
 
 def verify_against(a: Contents, b: Contents, on_event: Listener = ignore) -> tuple[int, tuple[Problem, ...]]:

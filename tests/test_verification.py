@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -12,10 +14,14 @@ from diffusers import UNet2DConditionModel
 from safetensors.torch import load_file, save_file
 
 from shardtool.checkpoint.contents import survey
+from shardtool.checkpoint.digests import fingerprint
+from shardtool.checkpoint.inventory import read_checkpoint
+from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import UsageError
 from shardtool.verification import Verification, verify_against, verify_headers, verify_values
-from tests.corpus.base import write_pipeline
+from tests.corpus.base import write_component, write_pipeline
 from tests.models import vae
+from tests.test_fuzz import put
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +170,44 @@ def test_a_component_that_only_one_pipeline_has_is_told(tmp_path: Path, demo: Pa
 def test_a_pipeline_against_a_component_is_wrong_usage(demo: Path) -> None:
     with pytest.raises(UsageError):
         verify_against(survey(demo), survey(demo / "unet"))
+
+
+def content_of(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    with TensorReader() as reader:
+        return {
+            name: (stored.info.dtype, stored.info.shape, b"".join(reader.blocks(stored)))
+            for name, stored in read_checkpoint(folder).tensors.items()
+        }
+
+
+def test_one_flipped_bit_anywhere_is_found_where_digests_are_recorded(tmp_path: Path) -> None:
+    """In header, payload or index: what is not refused is the same model, to the bit; only its metadata differ."""
+    folder = write_component(tmp_path / "unet")
+    record_digests(folder)
+    sound = content_of(folder)
+    files = [path for path in sorted(folder.iterdir()) if ".safetensors" in path.name]
+    dice = random.Random(0)
+    refused = 0
+    for _ in range(2000):
+        path = dice.choice(files)
+        good = path.read_bytes()
+        spoilt = bytearray(good)
+        spoilt[dice.randrange(len(good))] ^= 1 << dice.randrange(8)
+        put(path, bytes(spoilt))
+        found = verify_headers(folder, fit=False)
+        found = found if found.errors else verify_values(found, workers=1)
+        refused += bool(found.errors)
+        if found.errors:
+            assert all(problem.path for problem in found.errors)
+        else:
+            assert content_of(folder) == sound
+        put(path, good)
+    assert refused > 1500
+
+
+def record_digests(folder: Path) -> None:
+    digests = {name: hashlib.sha256(data).hexdigest() for name, (_, _, data) in content_of(folder).items()}
+    forms = [(name, dtype, shape) for name, (dtype, shape, _) in content_of(folder).items()]
+    entry = {"fingerprint": fingerprint(forms, digests), "tensors": digests}
+    content = {"schema": "shardtool.digests/1", "checkpoints": {"diffusion_pytorch_model": entry}}
+    (folder / "shardtool.digests.json").write_text(json.dumps(content))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from shardtool.checkpoint.digests import fingerprint
 from tests.corpus.pickle_cases import archive
 
 Apply: TypeAlias = Callable[["Model"], object]
@@ -187,7 +188,12 @@ def _recorded(apply: Apply) -> Apply:
         digests = {
             name: sha256(data).hexdigest() for shard in model.shards for name, (_, data) in model.tensors(shard).items()
         }
-        entry = {"fingerprint": "", "tensors": digests}
+        forms = [
+            (name, entry["dtype"], entry["shape"])
+            for shard in model.shards
+            for name, (entry, _) in model.tensors(shard).items()
+        ]
+        entry = {"fingerprint": fingerprint(forms, digests), "tensors": digests}
         stem = model.single.name.removesuffix(".safetensors")
         content = {"schema": "shardtool.digests/1", "checkpoints": {stem: entry}}
         (model.folder / "shardtool.digests.json").write_text(json.dumps(content))

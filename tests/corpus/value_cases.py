@@ -8,6 +8,7 @@ import math
 import struct
 from pathlib import Path
 
+from shardtool.checkpoint.digests import fingerprint
 from tests.corpus.case import Case, Make, accept, raw_file, reject, tensor
 
 
@@ -15,14 +16,15 @@ def _values(dtype: str, data: bytes, width: int) -> Make:
     return raw_file({"a": tensor(dtype, (len(data) // width,), (0, len(data)))}, data)
 
 
-def _recorded(flip: int | None, *, other_name: bool = False) -> Make:
+def _recorded(flip: int | None, *, other_name: bool = False, other_dtype: bool = False) -> Make:
     """A file with its digests, of which one bit may be flipped afterwards."""
 
     def make(folder: Path) -> Path:
         data = struct.pack("<4f", 1, 2, 3, 4)
         path = raw_file({"a": tensor(shape=(4,), offsets=(0, 16))}, data)(folder)
-        tensors = {"b" if other_name else "a": hashlib.sha256(data).hexdigest()}
-        entry = {"fingerprint": "0" * 64, "tensors": tensors}
+        digests = {"b" if other_name else "a": hashlib.sha256(data).hexdigest()}
+        forms = [(name, "I32" if other_dtype else "F32", [4]) for name in digests]
+        entry = {"fingerprint": fingerprint(forms, digests), "tensors": digests}
         content = {"schema": "shardtool.digests/1", "checkpoints": {"x": entry}}
         (folder / "shardtool.digests.json").write_text(json.dumps(content))
         if flip is not None:
@@ -59,6 +61,7 @@ CASES: list[Case] = [
     reject("bool-of-two", _values("BOOL", b"\0\1\2", 1), "not_finite", "1 neither 0 nor 1 of 3", deep=True),
     reject("bit-flipped", _recorded(37), "digest_mismatch", "'a'", "SHA-256", deep=True),
     reject("digests-of-another-tensor", _recorded(None, other_name=True), "digests_stale", "0 of the 1", deep=True),
+    reject("digests-of-another-dtype", _recorded(None, other_dtype=True), "digests_stale", "dtypes", deep=True),
     accept("recorded", _recorded(None), deep=True),
     accept("largest-f32", _values("F32", struct.pack("<2I", 0x7F7FFFFF, 0xFF7FFFFF), 4), deep=True),
     accept("largest-f16", _values("F16", _halves(0x7BFF, 0xFBFF), 2), deep=True),
