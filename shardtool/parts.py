@@ -19,12 +19,7 @@ from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, Note, ignore
 
-_SETTINGS_FILES = (
-    "scheduler_config.json",
-    "tokenizer_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-)
+_SETTINGS_FILES = [f"{kind}_config.json" for kind in ("scheduler", "tokenizer", "preprocessor", "processor")]
 """What a component without weights is known by."""
 
 
@@ -41,7 +36,6 @@ class Part:
     folder: Path
     config: Mapping[str, Any] | None = None
     checkpoint: Checkpoint | None = None
-    variant: str | None = None
 
     @property
     def config_path(self) -> Path:
@@ -85,8 +79,7 @@ def read_component(path: Path, *, variant: str | None = None, on_event: Listener
     config = _read_config(folder)
     library, class_name = _own_class(folder, config)
     _check_class(folder / "config.json", folder.name, library, class_name)
-    checkpoint = _headers(path, variant, on_event)
-    return Part(folder.name, library, class_name, folder, config, checkpoint, checkpoint.name.variant)
+    return Part(folder.name, library, class_name, folder, config, _headers(path, variant, on_event))
 
 
 def read_parts(
@@ -151,10 +144,10 @@ def _own_part(
             path=folder,
             hint="the download or copy is incomplete: fetch that folder, or give the component another source",
         )
-    if not (folder / "config.json").exists() and any((folder / file).exists() for file in _SETTINGS_FILES):
+    if _is_settings(folder):
         return Part(name, library, class_name, folder)
     config = _read_config(folder)
-    return Part(name, library, class_name, folder, config, _headers(folder, variant, on_event), variant)
+    return Part(name, library, class_name, folder, config, _headers(folder, variant, on_event))
 
 
 def _override(name: str, path: Path, library: str, class_name: str, variant: str | None, on_event: Listener) -> Part:
@@ -164,7 +157,7 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
     if not path.exists():
         raise InputError(f"{path}: no such file or folder", code="file_missing", path=path)
     folder = path if path.is_dir() else path.parent
-    if not (folder / "config.json").exists() and any((folder / file).exists() for file in _SETTINGS_FILES):
+    if _is_settings(folder):
         return Part(name, library, class_name, folder)
     config = _read_config(folder)
     found_library, found_class = _own_class(folder, config)
@@ -180,8 +173,11 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
     _check_class(folder / "config.json", name, found_library, found_class)
     if path.is_dir() and variant is not None:
         variant = _variant_if_there(folder, variant)
-    checkpoint = _headers(path, variant, on_event)
-    return Part(name, found_library, found_class, folder, config, checkpoint, checkpoint.name.variant)
+    return Part(name, found_library, found_class, folder, config, _headers(path, variant, on_event))
+
+
+def _is_settings(folder: Path) -> bool:
+    return not (folder / "config.json").exists() and any((folder / name).exists() for name in _SETTINGS_FILES)
 
 
 def _kind(class_name: str) -> str:
