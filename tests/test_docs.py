@@ -44,6 +44,13 @@ def test_generated_pages_are_fresh() -> None:
     assert stale == [], f"run: {made['COMMAND']}"
 
 
+def test_the_picture_on_the_pages_is_what_the_tool_makes() -> None:
+    """docs/pictures.sh makes it again, after the embedded model has changed."""
+    arguments = ["generate", "--replay", str(DOCS / "images" / "dog.png"), "--expect", "close:30"]
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == 0, ran.output
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_is_explained(name: str) -> None:
     """Its name with an example stands in the README and in a page that somebody wrote."""
