@@ -91,6 +91,8 @@ class Processes:
         while self.is_first and store.add("shardtool/arrived", 0) < self.size:
             self._report(listener)
             time.sleep(_POLL_SECONDS)
+        if self.is_first:
+            self._report(listener)
         from accelerate.utils import gather_object
 
         gathered: list[T] = gather_object(list(values))

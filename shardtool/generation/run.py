@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from shardtool.errors import UsageError
-from shardtool.events import Listener, ignore
+from shardtool.events import Advanced, Listener, ignore
 from shardtool.generation.environment import environment_of
 from shardtool.generation.equipping import equip
 from shardtool.generation.kept import Kept, read_kept
@@ -100,7 +100,9 @@ def _make(
     end = begin_progress(on_event, jobs)
     failures = generate_images(studio, processes.share(jobs), writer.save, begun=begun, keep_going=conduct.keep_going)
     made = sorted(processes.gather(writer.made, on_event), key=lambda image: image.job.index)
+    own = len(writer.made) + len(failures)
     failures = tuple(processes.gather(failures, on_event))
+    on_event(Advanced("images", len(made) + len(failures) - own))
     end()
     if processes.is_first:
         writer.note_finished(made)

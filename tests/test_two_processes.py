@@ -1,0 +1,80 @@
+"""Two processes with torchrun and gloo on the CPU: the same pixels as one, and one of them speaks for both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from cli.app import app
+from shardtool.images.ledger import Ledger
+
+ROOT = Path(__file__).parent.parent
+WORK = ["generate", "dog", "cat", "fox", "--seed", "3", "--steps", "2", "--device", "cpu", "--json"]
+
+
+def launched(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``torchrun`` with two processes of ``python -m shardtool``."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run(
+        [*command, "-m", "shardtool", *WORK, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def pixels(folder: Path) -> dict[str, bytes]:
+    found = {}
+    for path in sorted(folder.glob("*-3.png")):
+        with Image.open(path) as image:
+            found[path.name] = image.tobytes()
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("two")
+    ran = launched(folder, "-o", "two/", "--grid", "--gallery", "--progress", "json")
+    assert ran.returncode == 0, ran.stderr
+    return folder, ran
+
+
+def test_two_processes_make_the_same_pixels_as_one(two: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = two
+    alone = CliRunner().invoke(app, [*WORK, "-o", f"{folder}/one/", "-q"])
+    assert alone.exit_code == 0, alone.output
+    assert pixels(folder / "two") == pixels(folder / "one")
+    assert len(pixels(folder / "two")) == 3
+
+
+def test_the_first_process_speaks_for_both(two: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """One document with every image on stdout, the steps of both in the progress, one ledger, grid and gallery."""
+    folder, ran = two
+    images = json.loads(ran.stdout)["data"]["images"]
+    assert [(image["index"], image["status"]) for image in images] == [(1, "made"), (2, "made"), (3, "made")]
+    events = [json.loads(line) for line in ran.stderr.splitlines() if line.startswith('{"event"')]
+    assert next(event["total"] for event in events if event.get("task") == "denoise" and "total" in event) == 6
+    assert max(event["done"] for event in events if event.get("task") == "denoise" and "done" in event) == 6
+    assert {entry.path for entry in Ledger(folder / "two").read().values()} == {"dog-3.png", "cat-3.png", "fox-3.png"}
+    assert (folder / "two" / "grid.png").exists()
+    assert (folder / "two" / "gallery.html").read_text().count("<figure") == 3
+
+
+def test_what_two_processes_left_undone_one_goes_on_with(two: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = two
+    (folder / "two" / "cat-3.png").unlink()
+    again = CliRunner().invoke(app, [*WORK, "-o", f"{folder}/two/", "-q", "--skip-existing"])
+    assert again.exit_code == 0, again.output
+    statuses = [image["status"] for image in json.loads(again.stdout)["data"]["images"]]
+    assert statuses == ["skipped", "made", "skipped"]
