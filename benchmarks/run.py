@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import host
 import load
 import plots
 import shard
@@ -27,40 +26,7 @@ import shard
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 IMAGES = HERE.parent / "docs" / "images"
-LIBRARIES = ("torch", "diffusers", "transformers", "accelerate", "safetensors", "huggingface_hub")
-
 Measurement = Mapping[str, Any]
-
-
-def machine(folder: Path) -> dict[str, Any]:
-    """What the figures depend on: processor, memory, file system, system, versions."""
-    model = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "model name: ?")
-    memory = next((line for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), "MemTotal: 0 kB")
-    return {
-        "processor": model.split(":", 1)[1].strip(),
-        "cores": os.cpu_count(),
-        "memory_bytes": int(memory.split()[1]) * 1024,
-        "file_system": _file_system(folder),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in LIBRARIES},
-        "load_average_before": round(os.getloadavg()[0], 1),
-    }
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-
-
-def _file_system(folder: Path) -> str:
-    """The kind of the mount that holds ``folder``."""
-    place = folder.resolve()
-    mounts = [line.split()[1:3] for line in _lines("/proc/mounts")]
-    holding = [(len(point), kind) for point, kind in mounts if place.is_relative_to(point)]
-    return max(holding, default=(0, "?"))[1]
 
 
 # Models are made by processes of their own: a child's peak memory counts what its parent held when it was started.
@@ -141,6 +107,20 @@ def _shard_ways(source: Path, scratch: Path, rounds: int, case: str) -> list[Mea
     ]
 
 
+def run_images(scratch: Path, rounds: int) -> list[Measurement]:
+    """The embedded model, 30 steps: time to the first image, and sixteen images (benchmarks/generate.py)."""
+    import generate  # not above: what it imports would count in the others' peaks
+
+    turns: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            for kind in ("script", "one", "loop", "many"):
+                (Path(folder) / kind).mkdir()
+            for title, command in generate.commands(Path(folder)).items():
+                turns.setdefault(title, []).append(generate.measure(command))
+    return [_timed_row(*title.split(": ", 1), runs) for title, runs in turns.items()]
+
+
 def run_verify(scratch: Path, rounds: int) -> list[Measurement]:
     """Checking a sharded UNet of SDXL's size: structure, fit, and all of its data (benchmarks/verify.py)."""
     import verify  # not above: numpy in this process would count in the others' peaks
@@ -151,24 +131,28 @@ def run_verify(scratch: Path, rounds: int) -> list[Measurement]:
     for _ in range(rounds):
         for name, command in commands.items():
             turns[name].append(verify.once(command))
-    found = [_verify_row("commands", name, runs, folder) for name, runs in turns.items()]
+    found = [_timed_row("commands", _ours(name), runs) for name, runs in turns.items()]
     checkpoint = verify.read_checkpoint(folder)
     workers = verify.default_workers()
     data: dict[str, list[tuple[float, float]]] = {"reading all data": [], "verify --deep, its scan": []}
     for _ in range(rounds):
         data["reading all data"].append(verify.timed(lambda: verify.read_all(checkpoint, workers)))
         data["verify --deep, its scan"].append(verify.timed(lambda: verify.scan(checkpoint, workers=workers)))
-    return [*found, *(_verify_row("data", name, runs, folder) for name, runs in data.items())]
+    return [*found, *(_timed_row("data", _ours(name), runs) for name, runs in data.items())]
 
 
-def _verify_row(case: str, way: str, runs: list[tuple[float, float]], folder: Path) -> Measurement:
+def _ours(way: str) -> str:
+    return f"shardtool {way}" if way.startswith("verify") else way
+
+
+def _timed_row(case: str, way: str, runs: Sequence[tuple[float, float]]) -> Measurement:
     return {
-        "case": case,
-        "way": f"shardtool {way}" if way.startswith("verify") else way,
+        "case": case.replace(" ", "-"),
+        "way": way,
         "seconds": [wall for wall, _ in runs],
         "cpu_seconds": [cpu for _, cpu in runs],
         "peak_bytes": None,
-        "size_bytes": sum(path.stat().st_size for path in folder.glob("*.safetensors")),
+        "size_bytes": None,
     }
 
 
@@ -177,12 +161,13 @@ BENCHMARKS: Mapping[str, Callable[[Path, int], list[Measurement]]] = {
     "shard-sizes": run_shard_sizes,
     "load": run_load,
     "verify": run_verify,
+    "images": run_images,
 }
 
 
 def write_result(name: str, scratch: Path, rounds: int) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
-    described = machine(scratch)
+    described = host.machine(scratch)
     function = BENCHMARKS[name]
     result = {
         "benchmark": name,
