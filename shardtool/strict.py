@@ -26,6 +26,9 @@ from shardtool.errors import InputError, Problem
 from shardtool.parts import Part, read_component
 from shardtool.quiet import quiet
 
+_FLOATS = {"F64", "F32", "F16", "BF16", "F8_E5M2", "F8_E4M3", "F8_E5M2FNUZ", "F8_E4M3FNUZ"}
+"""What torch can turn into another floating-point dtype; the narrower ones are packed and belong to quantisers."""
+
 SLACK = 10_000
 """Parameters a model may have beyond four for each stored tensor, before its config is refused as absurd."""
 
@@ -256,7 +259,7 @@ def _misfit(stored: StoredTensor, wanted: Any) -> str | None:
 
 
 def _is_float(stored: StoredTensor) -> bool:
-    return stored.info.dtype.startswith(("F", "BF"))
+    return stored.info.dtype in _FLOATS
 
 
 def fit_problems(part: Part, model: Any, match: Match) -> tuple[Problem, ...]:

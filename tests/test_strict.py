@@ -74,10 +74,11 @@ def test_every_tensor_of_another_shape_is_named_with_both_shapes(sd: Path, tmp_p
     assert "[16, 4, 3, 3]" in problem.message
 
 
-def test_integers_in_the_place_of_weights_do_not_fit(sd: Path, tmp_path: Path) -> None:
-    folder = rewritten(
-        sd / "unet", tmp_path / "unet", lambda ts: {**ts, "conv_in.bias": torch.zeros(16, dtype=torch.int8)}
-    )
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e8m0fnu])
+def test_what_is_no_number_of_its_own_does_not_fit_in_the_place_of_weights(
+    sd: Path, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    folder = rewritten(sd / "unet", tmp_path / "unet", lambda ts: {**ts, "conv_in.bias": torch.ones(16).to(dtype)})
     (problem,) = fit(folder)
     assert (problem.code, problem.tensor) == ("dtype_mismatch", "conv_in.bias")
 
