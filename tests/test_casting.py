@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import CLIPTextModel
 
 from shardtool.casting import Casting
 from shardtool.checkpoint.cast import DTYPES, Cast
@@ -15,6 +16,7 @@ from shardtool.checkpoint.selection import Choice
 from shardtool.checkpoint.shard import Shape, plan_job
 from shardtool.checkpoint.write import Manner, write_job
 from shardtool.errors import RefusedError, RunError
+from tests.checkpoint.test_shard_peers import text_encoder
 
 TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -108,3 +110,15 @@ def test_names_follow(tmp_path: Path, present: str, variant: str | None, dtype: 
     assert [path.name for path in (tmp_path / "out").glob("*.safetensors")] == [
         f"diffusion_pytorch_model{written}.safetensors"
     ]
+
+
+def test_transformers_loads_the_result_in_its_new_dtype(tmp_path: Path) -> None:
+    """It goes by the dtype that the config names, so the config follows."""
+    model = text_encoder(1)
+    model.save_pretrained(tmp_path / "source")
+    cast(tmp_path / "source", tmp_path / "out", "fp16", Split(60_000))
+    loaded = CLIPTextModel.from_pretrained(tmp_path / "out")
+    expected = model.state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert tensor.dtype == torch.float16
+        assert torch.equal(tensor, expected[name].half())

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 from shardtool.checkpoint.header import DTYPE_BITS
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.layout import Item
+from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import RefusedError
 
 DTYPES: Mapping[str, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32"}
 """What people write → what headers call it."""
 
+_TORCH_NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _CAST = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
 _QUANTISED = ("quantization_config", "quantization")
 
@@ -58,3 +62,16 @@ def check_castable(checkpoint: Checkpoint, config: Mapping[str, object]) -> None
         path=checkpoint.folder,
         hint="leave out --dtype: the bytes are then copied as they are",
     )
+
+
+def cast_config(path: Path, dtype: str) -> bytes | None:
+    """The ``config.json`` at ``path`` with ``dtype``, as headers call it, where it names one; else ``None``.
+
+    transformers loads weights in the dtype that the config names, whatever they are stored in.
+    """
+    values = read_json_object(path, code="config_invalid")
+    named = [key for key in ("dtype", "torch_dtype") if isinstance(values.get(key), str)]
+    if not named:
+        return None
+    content = {**values, **dict.fromkeys(named, _TORCH_NAMES[dtype])}
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

@@ -71,15 +71,17 @@ class Output:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything one run writes. ``others`` are carried over, relative to ``source`` and to the result alike.
+    """Everything one run writes.
 
-    ``notes`` say what of it may surprise. ``check`` is called when everything is written, and raises if it must not be
-    published.
+    ``others`` are carried over, relative to ``source`` and to the result alike; ``rewritten`` holds the contents of
+    those of them that change. ``notes`` say what may surprise. ``check`` is called when everything is written, and
+    raises if it must not be published.
     """
 
     source: Path
     outputs: tuple[Output, ...]
     others: tuple[PurePath, ...]
+    rewritten: Mapping[PurePath, bytes] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     check: Callable[[], None] = lambda: None
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shardtool.checkpoint.cast import DTYPES, Cast, check_castable
-from shardtool.checkpoint.config import read_config
+from shardtool.checkpoint.cast import DTYPES, Cast, cast_config, check_castable
+from shardtool.checkpoint.config import CONFIG_NAME, read_config
 from shardtool.checkpoint.job import FORMAT, Job, Maker, Output, index_metadata_of
 from shardtool.checkpoint.layout import FilePlan, Item
 from shardtool.checkpoint.legacy_names import todays_names
@@ -42,8 +42,12 @@ def plan_job(source: Path, choice: Choice, shape: Shape) -> Job:
     selection = select(source, replace(choice, one_variant=shape.cast is not None))
     models = select(shape.like, Choice(choice.variant, components=choice.components)) if shape.like else None
     outputs = tuple(_output(part, choice, shape, models) for part in selection.parts)
-    job = Job(source, outputs, selection.others, tuple(_notes(selection, outputs)))
-    return replace(job, check=shape.cast.check) if shape.cast else job
+    job = Job(source, outputs, selection.others, notes=tuple(_notes(selection, outputs)))
+    if shape.cast is None:
+        return job
+    configs = {part.place / CONFIG_NAME for part in selection.parts} & set(selection.others)
+    rewritten = {place: text for place in configs if (text := cast_config(source / place, shape.cast.dtype))}
+    return replace(job, rewritten=rewritten, check=shape.cast.check)
 
 
 def _output(part: Part, choice: Choice, shape: Shape, models: Selection | None) -> Output:

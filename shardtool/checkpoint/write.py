@@ -128,7 +128,10 @@ class _Run:
         for other in self._job.others:
             place = self._stage.path / other
             place.parent.mkdir(parents=True, exist_ok=True)
-            copy_file(self._job.source / other, place, self.mover, durable=self._stage.durable)
+            if (content := self._job.rewritten.get(other)) is not None:
+                self._write_bytes(other, content)
+            else:
+                copy_file(self._job.source / other, place, self.mover, durable=self._stage.durable)
         for output in self._job.outputs:
             (self._stage.path / output.part.place).mkdir(parents=True, exist_ok=True)
             self._digests.append(self._write_output(output))

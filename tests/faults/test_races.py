@@ -156,3 +156,27 @@ def test_threads_may_write_different_targets(place: Path) -> None:
     for thread in threads:
         thread.join()
     assert all(read_folder(place / f"out{n}") == some_tensors() for n in range(4))
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
+    """Each file and folder is synced, then renamed into place, then the parent is synced, then success is told."""
+    source = component(tmp_path / "source", some_tensors())
+    run = [sys.executable, "-m", "cli", "shard", str(source), "-o", str(tmp_path / "out"), "--max-size", "80KB"]
+    calls = "fsync,rename,renameat,renameat2,write"
+    strace = ["strace", "-f", "-y", "-e", f"trace={calls}", "-o", str(tmp_path / "trace")]
+    done = subprocess.run([*strace, *run], capture_output=True, text=True)
+    if "ptrace" in done.stderr.lower():
+        pytest.skip(f"strace may not trace here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "trace").read_text().splitlines()
+    (commit,) = [n for n, line in enumerate(lines) if " rename" in line and "shardtool" in line]
+    synced = [line.split("fsync(")[1].split("<")[1].split(">")[0] for line in lines[:commit] if " fsync(" in line]
+    names = {Path(path).name for path in synced}
+    assert {path.name for path in (tmp_path / "out").iterdir()} <= names
+    assert any(name.startswith(".out.shardtool-") for name in names)
+    after = [n for n, line in enumerate(lines) if n > commit and "fsync(" in line and f"<{tmp_path}>" in line]
+    told = [n for n, line in enumerate(lines) if "wrote 3 weights files" in line]
+    assert after
+    assert told
+    assert commit < after[0] < told[0]
