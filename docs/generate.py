@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-import figures  # noqa: E402 (beside this program)
+import codes  # noqa: E402 (beside this program)
+import figures  # noqa: E402
 
 from cli.app import COMMANDS, app  # noqa: E402 (the checkout's own program, wherever this is started)
 
@@ -84,8 +85,13 @@ def json_page() -> str:
         rows = "\n".join(f"| `{field}` | {kind} | {about} |" for field, kind, about in _fields(schema))
         link = f"[`schemas/{name}.json`](schemas/{name}.json)"
         parts.append(f"## {title}\n\n{link}\n\n| field | type | what it is |\n|---|---|---|\n{rows}")
+    parts.append(f"## Codes\n\n{CODES_INTRODUCTION}\n\n{codes.table()}")
     return "\n\n".join(parts) + "\n"
 
+
+CODES_INTRODUCTION = """\
+What `code` may be: in `error` (with its exit code), in `problems`, and in `warnings`. These are spelled out in the
+source at the place of the fault; a few more come from tables, such as `shape_mismatch` and `lfs_pointer`."""
 
 JSON_INTRODUCTION = """\
 With `--json`, standard output is one document in ASCII: the envelope below, with the command's own `data` in it. Every
