@@ -14,8 +14,9 @@ import typer
 from shardtool.errors import UsageError
 from shardtool.events import ignore
 from shardtool.images.layers import Layers, read_config
-from shardtool.images.plan import Plan, Request, option_names, plan_run
+from shardtool.images.plan import Plan, plan_run
 from shardtool.images.replay import Expectation, Replay, read_begun, read_replay
+from shardtool.images.request import Request, option_names
 from shardtool.images.seeds import draw_seed
 from shardtool.startup import without_collector
 
@@ -80,6 +81,7 @@ def generate(
     vae_tiling: opt.VaeTilingOpt = None,
     vae_slicing: opt.VaeSlicingOpt = None,
     compile: opt.CompileOpt = None,  # noqa: A002
+    batch_size: opt.BatchSizeOpt = None,
     on_long_prompt: opt.OnLongPromptOpt = None,
     keep_going: opt.KeepGoingOpt = None,
     config: opt.ConfigOpt = None,

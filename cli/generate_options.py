@@ -198,6 +198,12 @@ VaeSlicingOpt: TypeAlias = Annotated[
 CompileOpt: TypeAlias = Annotated[
     Flag, _option("Running", "--compile", help="Compile the UNet first: pays off in long runs.")
 ]
+BatchSizeOpt: TypeAlias = Annotated[
+    Number,
+    _option(
+        "Running", "--batch-size", metavar="N", help="Taken, and changes no pixel: images are made one by one [1]."
+    ),
+]
 OnLongPromptOpt: TypeAlias = Annotated[
     Text,
     _option(

@@ -2,7 +2,8 @@
 
 ::
 
-    plan        everything a run is asked, in groups that mean something, and the plan that comes of it
+    request     everything a run is asked, in groups that mean something
+    plan        what a run will make, and with what
     layers      flag > replayed image > environment > config file > default, for every option
     settings    what one picture looks like: Settings, and a Job that has a seed and a name too
     jobs        prompts and seeds to jobs

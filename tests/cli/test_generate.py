@@ -247,6 +247,26 @@ def test_a_lora_is_added_and_recorded(elsewhere: Path, dog: Path) -> None:
     assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "the same pixels")
 
 
+def test_a_batch_size_is_taken_and_changes_no_pixel(elsewhere: Path, dog: Path) -> None:
+    made("dog", "--seed", "7-8", "--batch-size", 2, "-o", "o/")
+    assert pixels(elsewhere / "o" / "dog-7.png") == pixels(dog)
+    assert "one by one" in run("dog", "--batch-size", 2, "--dry-run").stderr
+
+
+def test_keep_going_makes_the_others_and_exits_5(elsewhere: Path) -> None:
+    (elsewhere / "o").mkdir()
+    (elsewhere / "o" / "cat").touch()  # no folder, so nothing can be written below it
+    arguments = ("dog", "cat", "fox", "--seed", 7, "--steps", 2, "--device", "cpu", "-o", "o/{prompt}/{seed}", "-q")
+    assert run(*arguments).exit_code == 5
+    (elsewhere / "o" / "dog" / "7.png").unlink(missing_ok=True)
+    result = run(*arguments, "--keep-going", "--json")
+    assert result.exit_code == 5
+    images = json.loads(result.stdout)["data"]["images"]
+    assert [image["status"] for image in images] == ["made", "failed", "made"]
+    assert images[1]["error"]["code"] == "write_failed"
+    assert (elsewhere / "o" / "fox" / "7.png").exists()
+
+
 # Getting.
 
 
@@ -396,6 +416,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["dog", "--metadata", "x"], 2, '--metadata: "x"'),
     (["dog", "--on-long-prompt", "x"], 2, '--on-long-prompt: "x"'),
     (["dog", "--preview-every", "0"], 2, "--preview-every 0"),
+    (["dog", "--batch-size", "0"], 2, "--batch-size 0"),
     (["dog", "-o", "{x}"], 2, "no field {x}"),
     (["dog", "-o", "a.gif"], 2, ".gif is no format"),
     (["dog", "--overwrite", "--skip-existing"], 2, "contradict"),

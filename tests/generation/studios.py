@@ -12,7 +12,8 @@ from PIL import Image
 
 from shardtool.generation.studio import Picture, Studio, generate_images
 from shardtool.images.layers import Layers
-from shardtool.images.plan import Plan, Request, plan_run
+from shardtool.images.plan import Plan, plan_run
+from shardtool.images.request import Request
 from shardtool.pipeline import BuiltPipeline
 
 STEPS = 3

@@ -166,9 +166,7 @@ def test_the_unet_does_not_run_for_the_steps_that_are_done(built: BuiltPipeline)
     steps: list[int] = []
     hook = built.pipe.unet.conv_in.register_forward_hook(lambda *_: runs.append(1))
     try:
-        studio = Studio(
-            built, stop=lambda: len(steps) == 2, step_done=lambda _: steps.append(1), keep=keeping(kept)
-        )
+        studio = Studio(built, stop=lambda: len(steps) == 2, step_done=lambda _: steps.append(1), keep=keeping(kept))
         with pytest.raises(KeyboardInterrupt):
             dog(built, studio, steps=5)
         assert len(runs) == 2

@@ -14,8 +14,9 @@ from shardtool.images.jobs import Seeding, plan_jobs
 from shardtool.images.layers import Layers
 from shardtool.images.model import ModelFacts
 from shardtool.images.outputs import Target
-from shardtool.images.plan import Request, plan_run
+from shardtool.images.plan import plan_run
 from shardtool.images.prompts import Asked
+from shardtool.images.request import Request
 from shardtool.images.settings import Settings
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 
 from shardtool.errors import InputError, ShardtoolError, UsageError
 from shardtool.images.layers import Layers, read_config
-from shardtool.images.plan import Delivery, Machine, option_names
+from shardtool.images.request import Delivery, Machine, option_names
 from shardtool.images.resolve import ModelChoice
 from shardtool.images.settings import Settings
 
