@@ -10,8 +10,8 @@ import typer
 
 from shardtool.checkpoint.contents import Contents, survey
 from shardtool.checkpoint.foreign import is_image
-from shardtool.errors import InputError
-from shardtool.events import Listener
+from shardtool.errors import InputError, Problem
+from shardtool.events import Listener, Note
 from shardtool.source import HubSource, LocalSource, look_into, parse_source
 
 from .completion import complete_source
@@ -32,7 +32,7 @@ def inspect(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help=f"What to look into: {SOURCE_FORMS}; or an image.",
             autocompletion=complete_source,
         ),
@@ -74,7 +74,10 @@ def inspect(
         for text in sources:
             named = parse_source(text, revision=revision, subfolder=subfolder)
             found.append((text, _look(named, variant, offline=offline, on_event=on_event)))
-    error = _damage(found)
+    for problem in _problems(found, "warning"):
+        out.note(Note(problem.code, problem.message, warning=True))
+    errors = _problems(found, "error")
+    error = InputError.of_all(errors) if errors else None
     data = [item.data(text) if isinstance(item, Image) else contents_data(text, item, shown) for text, item in found]
     out.result({"sources": data}, *(() if out.json else _views(found, shown)), error=error)
     if error:
@@ -102,7 +105,6 @@ def _views(found: list[tuple[str, Contents | Image]], shown: Shown) -> Iterator[
             yield from contents_view(text, item, shown)
 
 
-def _damage(found: list[tuple[str, Contents | Image]]) -> InputError | None:
+def _problems(found: list[tuple[str, Contents | Image]], severity: str) -> list[Problem]:
     contents = [item for _, item in found if isinstance(item, Contents)]
-    errors = [problem for item in contents for problem in item.all_problems if problem.severity == "error"]
-    return InputError.of_all(errors) if errors else None
+    return [problem for item in contents for problem in item.all_problems if problem.severity == severity]

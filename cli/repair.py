@@ -13,8 +13,18 @@ from shardtool.checkpoint.repair import Repair, plan_source
 from shardtool.errors import UsageError
 from shardtool.source import HubSource, local_path, parse_source
 
-from .options import DryRunOpt, OutputOpt, OverwriteOpt, SourceArg, SubfolderOpt, VariantOpt
+from .options import (
+    DryRunOpt,
+    OfflineOpt,
+    OutputOpt,
+    OverwriteOpt,
+    RevisionOpt,
+    SourceArg,
+    SubfolderOpt,
+    VariantOpt,
+)
 from .output import Output, show
+from .progress import progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +41,9 @@ def repair(
         bool, typer.Option("--in-place", help="Repair SOURCE itself; what is replaced goes to SOURCE.before-repair.")
     ] = False,
     variant: VariantOpt = None,
+    revision: RevisionOpt = None,
     subfolder: SubfolderOpt = None,
+    offline: OfflineOpt = False,
     dry_run: DryRunOpt = False,
     overwrite: OverwriteOpt = False,
 ) -> None:
@@ -47,11 +59,12 @@ def repair(
     """
     if not dry_run and in_place == (output is not None):
         raise UsageError("say where to write", code="output_missing", hint="with -o OUT, or with --in-place")
-    named = parse_source(source, subfolder=subfolder)
+    named = parse_source(source, revision=revision, subfolder=subfolder)
     if in_place and isinstance(named, HubSource):
         hint = "with -o OUT; the Hub's cache is shared and stays as it was downloaded"
         raise UsageError(f"{source}: is on the Hub, so say where to write", code="output_missing", hint=hint)
-    path = local_path(named)
+    with progress(out) as on_event:
+        path = local_path(named, variant=variant, offline=offline, on_event=on_event)
     repairs = plan_source(path, variant)
     needed = any(repair.is_needed for found in repairs.values() for repair in found)
     backups: list[Path] = []

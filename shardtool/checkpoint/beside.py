@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardtool.checkpoint.folder import PICKLE_SUFFIXES
+from shardtool.checkpoint.folder import PICKLE_SUFFIXES, names_in
 from shardtool.errors import Problem
 
 
 def beside_findings(folder: Path) -> Iterator[Problem]:
     """Warnings about the pickles and the Python files directly in ``folder``. Nothing is opened."""
-    names = sorted(entry.name for entry in folder.iterdir())
+    names = names_in(folder)
     pickles = [name for name in names if name.endswith(PICKLE_SUFFIXES)]
     if pickles:
         message = f"{folder}: {_listed(pickles)}: pickled, not opened: a pickle can run any code when it is loaded"

@@ -6,6 +6,7 @@ on the meta device never ends. Nor may a config name code to run.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def read_config(folder: Path) -> Config | None:
     diffusers writes ``_class_name``, transformers ``architectures``. Raises ``InputError`` where the file is damaged.
     """
     path = folder / CONFIG_NAME
-    if not path.exists() and not path.is_symlink():
+    if not os.path.lexists(path):
         return None
     check_link(folder, path)
     values = read_json_object(path, code=CODE)

@@ -37,9 +37,10 @@ class WeightsFiles:
 def kind_of(path: Path) -> Kind:
     """Whether ``path`` is a weights file (or an index), a component or a pipeline. Raises ``InputError`` if none."""
     if path.is_dir():
-        if (path / "model_index.json").exists():
+        names = names_in(path)
+        if "model_index.json" in names:
             return "pipeline"
-        if (path / "config.json").exists() or weights_in(path):
+        if "config.json" in names or weights_among(names):
             return "component"
         raise InputError(
             f"{path}: holds no model_index.json, no config.json and no weights",
@@ -54,10 +55,11 @@ def kind_of(path: Path) -> Kind:
 
 def weights_in(folder: Path) -> dict[WeightsName, WeightsFiles]:
     """Every set of safetensors weights in ``folder``, by name. The files are only listed, none is opened."""
-    return weights_among(_names_in(folder))
+    return weights_among(names_in(folder))
 
 
-def _names_in(folder: Path) -> list[str]:
+def names_in(folder: Path) -> list[str]:
+    """The names of everything directly in ``folder``, sorted. Raises ``InputError`` where it cannot be listed."""
     try:
         return sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
@@ -90,7 +92,7 @@ def choose_weights(folder: Path, variant: str | None = None) -> WeightsFiles:
 
     A component's own names win over any other single file. Raises ``InputError`` naming what is there instead.
     """
-    return choose_among(_names_in(folder), variant, folder)
+    return choose_among(names_in(folder), variant, folder)
 
 
 def choose_among(names: Collection[str], variant: str | None, folder: Path) -> WeightsFiles:

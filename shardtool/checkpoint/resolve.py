@@ -63,7 +63,13 @@ def _taken(folder: Path, files: WeightsFiles, *, single_first: bool) -> tuple[st
 
 
 def _size(folder: Path, names: tuple[str, ...]) -> int:
-    return sum((folder / name).stat().st_size for name in names if (folder / name).is_file())
+    total = 0
+    for name in names:
+        try:
+            total += (folder / name).stat().st_size
+        except OSError:  # whoever reads it says what is wrong with it
+            continue
+    return total
 
 
 def mixture(resolutions: Mapping[str, Resolution]) -> tuple[str, ...]:
