@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from shardtool.checkpoint.guard import as_file, check_separate, room_for
+from shardtool.checkpoint.folder import PICKLE_SUFFIXES
+from shardtool.checkpoint.guard import as_file, check_kind, check_separate, room_for
 from shardtool.checkpoint.job import Job
 from shardtool.checkpoint.job import Output as Planned
 from shardtool.checkpoint.publish import check_target
@@ -47,7 +48,12 @@ AllowPickleOpt: TypeAlias = Annotated[
     bool, typer.Option("--allow-pickle", help="Read .bin, .pt and .ckpt too; nothing in them is run.")
 ]
 
-_WAYS = {"reflink": "shared with the source", "copy_file_range": "copied by the kernel", "read_write": "copied"}
+_WAYS = {
+    "reflink": "shared with the source",
+    "copy_file_range": "copied by the kernel",
+    "read_write": "copied",
+    "converted": "converted",
+}
 
 
 def pickle_reader() -> PickleReader:
@@ -67,7 +73,9 @@ def target_for(output: Path | None, source: str, ending: str) -> Path:
             f"{source}: say where to write", code="output_missing", hint=f"add -o FOLDER, such as -o {DEMO}-{ending}"
         )
     path = local.path.absolute()
-    name = path.name.removesuffix(".index.json").removesuffix(".safetensors")
+    name = path.name if path.is_dir() else path.name.removesuffix(".index.json")
+    for suffix in (".safetensors", *PICKLE_SUFFIXES) if not path.is_dir() else ():
+        name = name.removesuffix(suffix)
     return path.with_name(f"{name}-{ending}")
 
 
@@ -114,6 +122,7 @@ def _filenames(job: Job, output: Planned, target: Path) -> Sequence[str]:
 
 def _preview(out: Output, job: Job, target: Path, manner: Manner) -> Outcome:
     check_separate(job, target)
+    check_kind(job, target)
     try:
         check_target(target, overwrite=manner.overwrite)
     except RefusedError as error:

@@ -23,13 +23,17 @@ def as_file(job: Job, target: Path) -> bool:
 
 
 def check_kind(job: Job, target: Path) -> None:
-    if target.is_file() and not as_file(job, target):
-        raise RefusedError(
-            f"{target}: is a file, where a folder is to be written",
-            code="target_exists",
-            path=target,
-            hint="choose another target with -o",
-        )
+    """Raises ``RefusedError`` where a folder is to be written and the target is a file, or is called like one."""
+    if as_file(job, target) or not (target.is_file() or (target.suffix == ".safetensors" and not target.is_dir())):
+        return
+    files = sum(len(output.files) for output in job.outputs)
+    raise RefusedError(
+        f"{target}: {'is' if target.is_file() else 'is the name of'} a file, where a folder of {files} weights files "
+        "is to be written",
+        code="target_exists" if target.is_file() else "target_is_file",
+        path=target,
+        hint="choose another target with -o",
+    )
 
 
 def check_separate(job: Job, target: Path) -> None:

@@ -29,7 +29,8 @@ from shardtool.checkpoint.layout import BLOCK
 if sys.platform != "win32":
     import fcntl
 
-Way: TypeAlias = Literal["reflink", "copy_file_range", "read_write"]
+Way: TypeAlias = Literal["reflink", "copy_file_range", "read_write", "converted"]
+"""How bytes came to the target; those that are ``converted`` are no bytes of the source, and not moved here."""
 
 BUFFER = 1 << 18
 """Bytes that one plain read takes."""

@@ -149,7 +149,9 @@ def _notes(selection: Selection, outputs: Sequence[Output]) -> Iterator[Note]:
                 f"{label}: {len(output.renamed)} tensors renamed from the pre-2023 attention names, "
                 "because diffusers does not translate them in shards (--keep-names leaves them)",
             )
-        if any("format" not in file.header.metadata for file in output.part.checkpoint.files):
+        if output.part.content is None and any(
+            "format" not in file.header.metadata for file in output.part.checkpoint.files
+        ):
             yield Note("format_added", f"{label}: format: pt added to the metadata, as older loaders insist on it")
         if output.name != output.part.checkpoint.name:
             yield Note("renamed_files", f"{label}: written as {output.name.single}")

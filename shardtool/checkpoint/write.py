@@ -66,8 +66,8 @@ def write_job(job: Job, target: Path, manner: Manner, *, on_event: Listener = ig
     ``RunError`` where the disk fails or fills up.
     """
     check_separate(job, target)
+    check_kind(job, target)
     with _explained(job, target), staged(target, overwrite=manner.overwrite, durable=manner.durable) as stage:
-        check_kind(job, target)
         check_room(room_for(job, target), target)
         run = _Run(job, stage, manner, on_event)
         on_event(Started(TASK, f"Writing {target.name}", job.size))
@@ -125,7 +125,7 @@ class _Run:
         return [(o, entry_of(o, digests)) for o, digests in zip(self._job.outputs, self._digests, strict=True)]
 
     def write(self) -> None:
-        for other in self._job.others:
+        for other in () if as_file(self._job, self._stage.target) else self._job.others:
             place = self._stage.path / other
             place.parent.mkdir(parents=True, exist_ok=True)
             if (content := self._job.rewritten.get(other)) is not None:
@@ -191,6 +191,7 @@ class _Run:
             if seen is not None:
                 seen(block)
             moved(position, len(block))
+            self.mover.bytes_by["converted"] += len(block)
             position += len(block)
         if position != end:
             raise AssertionError(f"{item.name}: {end - position} bytes are missing")

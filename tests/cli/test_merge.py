@@ -67,3 +67,10 @@ def test_missing_shards_are_exit_three_naming_them(shards: Path) -> None:
     assert result.exit_code == 3
     assert f"{STEM}-00002-of-00004.safetensors" in result.stderr
     assert not (shards.parent / "out").exists()
+
+
+def test_several_checkpoints_do_not_fit_in_one_file(tmp_path: Path, demo: Path) -> None:
+    result = run("merge", demo, "-o", tmp_path / "x.safetensors")
+    assert result.exit_code == 4
+    assert "a folder of 4 weights files" in result.stderr
+    assert list(tmp_path.iterdir()) == []
