@@ -38,7 +38,7 @@ def diff(
     variant: VariantOpt = None,
     offline: OfflineOpt = False,
 ) -> None:
-    """Compare two checkpoints tensor by tensor, however each is sharded.
+    """Compare two checkpoints tensor by tensor, in whatever files.
 
     Exit code 1 means that they differ: in names, shapes, dtypes or values.
 

@@ -87,7 +87,7 @@ def generate(
     config: opt.ConfigOpt = None,
     dry_run: opt.DryRunOpt = False,
 ) -> None:
-    """Make pictures from prompts, with a pipeline whose UNet may be sharded.
+    """Make pictures from prompts; the UNet may be sharded.
 
     \b
     Every option can be set as SHARDTOOL_NAME (SHARDTOOL_STEPS=20) or in the table

@@ -53,7 +53,7 @@ def inspect(
     subfolder: SubfolderOpt = None,
     offline: OfflineOpt = False,
 ) -> None:
-    """Show what is in a checkpoint: class, parameters, dtypes, shards, modules, memory.
+    """Show what is in a checkpoint, a pipeline or an image.
 
     Only headers are read, never a weight; those of a source on the Hub by range requests. Several sources stand side
     by side. Of an image, the settings that it was generated with are shown.

@@ -61,7 +61,7 @@ def load(
     ] = False,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Load N times, for timings.")] = 1,
 ) -> None:
-    """Load a component or a pipeline strictly, where it fits, and say where it is and what it took.
+    """Load strictly, where it fits; say where it is and what it took.
 
     Where it goes is decided from headers, before any weight is read; --dry-run shows that and loads nothing. Every
     tensor that the model's class wants must be there, in its shape, and nothing else.

@@ -47,9 +47,10 @@ def repair(
     dry_run: DryRunOpt = False,
     overwrite: OverwriteOpt = False,
 ) -> None:
-    """Make a checkpoint whole: rebuild its index from the shards, leave out stale shards and indexes.
+    """Make a checkpoint whole from its own shards.
 
-    Nothing is guessed: where a tensor is missing, or two files contradict each other, it is refused with the reason.
+    The index is rebuilt from their headers; stale shards and indexes are left out. Nothing is guessed:
+    where a tensor is missing, or two files contradict each other, it is refused with the reason.
 
     \b
     Examples:

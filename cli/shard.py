@@ -97,7 +97,7 @@ def shard(
     dry_run: DryRunOpt = False,
     overwrite: OverwriteOpt = False,
 ) -> None:
-    """Write the same tensors in files no larger than asked, with an index.
+    """Write the same tensors in files no larger than asked.
 
     SOURCE may be one file, a component, a whole pipeline, or sharded already. Nothing appears until it is whole, and
     the source is never changed. GB is 10⁹ bytes and GiB 2³⁰; common limits are 2GiB for release assets, 4GB for
