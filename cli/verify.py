@@ -43,9 +43,9 @@ def verify(
 ) -> None:
     """Check that a checkpoint is whole and fits its config.json.
 
-    Everything that is wrong is listed, not only the first fault; then the exit code is 1. Without --variant, the weights
-    of every variant are checked. Headers of a source on the Hub come by range requests; --deep and --against
-    download it.
+    Everything that is wrong is listed, not only the first fault; then the exit code is 1. Without --variant,
+    the weights of every variant are checked. Headers of a source on the Hub come by range requests; --deep and
+    --against download it.
 
     \b
     Examples:
