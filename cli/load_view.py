@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardtool.host import read_usage
 from shardtool.inventory_file import inventory_json
-from shardtool.sizes import format_size
+from shardtool.sizes import format_count, format_size
 
 from .output import show, table
 
@@ -44,12 +44,12 @@ def plan_data(source: str, plan: LoadPlan) -> dict[str, Any]:
 def plan_view(plan: LoadPlan) -> Iterable[RenderableType]:
     """The plan as a table and its reasons."""
     dtype = plan.placement.dtype
-    rows = table("component", "class", "parameters", "stored as", f"in {dtype}", "a run", right=_NUMBERS)
+    rows = table("component", "class", "params", "stored", f"in {dtype}", "a run", right=_NUMBERS)
     for need in plan.needs.components:
         rows.add_row(
             show(need.name),
             show(plan.parts[need.name].class_name),
-            f"{need.numbers:,}",
+            format_count(need.numbers),
             ", ".join(need.stored),
             format_size(need.weight_bytes(dtype)),
             format_size(need.run_bytes(dtype)),
@@ -59,7 +59,7 @@ def plan_view(plan: LoadPlan) -> Iterable[RenderableType]:
     yield "nothing was loaded (--dry-run)"
 
 
-_NUMBERS = ("parameters", "in fp32", "in fp16", "in bf16", "a run", "bytes", "time")
+_NUMBERS = ("params", "in fp32", "in fp16", "in bf16", "a run", "bytes", "time")
 
 
 def _placement_lines(plan: LoadPlan) -> Iterable[str]:
@@ -91,14 +91,14 @@ def loaded_data(source: str, loaded: Loaded) -> dict[str, Any]:
 
 def loaded_view(loaded: Loaded) -> Iterable[RenderableType]:
     """What was loaded, as a table and a few lines."""
-    rows = table("component", "class", "parameters", "dtype", "device", "bytes", "time", right=_NUMBERS)
+    rows = table("component", "class", "params", "dtype", "bytes", "time", right=_NUMBERS)
     for report in loaded.reports.values():
         rows.add_row(
             show(report.name),
             show(report.class_name),
-            f"{report.parameters:,}",
-            ", ".join(report.dtypes),
-            report.device,
+            format_count(report.parameters),
+            # Whole numbers are small buffers, which would only widen the table; --json has them.
+            ", ".join(name for name in report.dtypes if "float" in name) or ", ".join(report.dtypes),
             format_size(report.nbytes),
             f"{report.seconds:.2f} s",
         )

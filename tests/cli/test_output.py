@@ -83,6 +83,14 @@ def test_colour_is_for_terminals_that_want_it() -> None:
     assert "\x1b[" not in CliRunner().invoke(app, ["inspect", "demo"]).output
 
 
+@pytest.mark.parametrize("arguments", [["load", "demo", "--dry-run", "--device", "cpu"], ["inspect", "demo"]])
+def test_the_tables_of_a_pipeline_fit_80_columns(arguments: list[str]) -> None:
+    """Nothing is folded: every component is one line."""
+    ran = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+    assert "CLIPTextModelWithProjection" in ran.stdout
+    assert "text_encoder_2 " in ran.stdout
+
+
 def test_a_pipe_gets_lines_that_are_not_cut_and_no_bars() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "cli", "shard", "demo", "--max-size", "1MB", "--dry-run", "-o", "nowhere"],
