@@ -92,15 +92,17 @@ def plan_view(plan: Plan) -> list[RenderableType]:
         shown = (show(job.path or "-"), str(job.seed), size, str(settings.steps_run), tokens, show(settings.prompt))
         images.add_row(*shown)
     needs = count_needs(plan.model.parts.with_weights)
-    components = table("component", "class", "numbers", "from", right=("numbers",))
+    model = plan.model
+    components = table("component", "class", "numbers", "from" if model.overrides else "", right=("numbers",))
     for part in needs.components:
-        source = plan.model.parts.parts[part.name]
-        components.add_row(show(part.name), show(source.class_name), f"{part.numbers:,}", show(source.folder))
+        source = model.parts.parts[part.name]
+        other = show(source.folder) if part.name in model.overrides else ""
+        components.add_row(show(part.name), show(source.class_name), f"{part.numbers:,}", other)
     memory = table("memory", *_DTYPES, right=tuple(_DTYPES))
     for offload in OFFLOADS:
         name = "all on one device" if offload == "none" else f"--offload {offload}"
         memory.add_row(name, *(format_size(needs.device_bytes(dtype, offload)) for dtype in _DTYPES))
-    return [components, memory, images]
+    return [f"{show(model.facts.class_name)}  {show(model.path)}", "", components, "", memory, "", images]
 
 
 def made_data(plan: Plan, outcome: Outcome) -> dict[str, Any]:
