@@ -128,7 +128,8 @@ def main() -> None:
         walls = [read[0] / found[0] for read, found in zip(turns["read"], turns["scan"], strict=True)]
         cpus = [read[1] / found[1] for read, found in zip(turns["read"], turns["scan"], strict=True)]
         print(
-            f"{state}: --deep at {statistics.median(walls):.2f} × the speed of reading (CPU {statistics.median(cpus):.2f})"
+            f"{state}: --deep at {statistics.median(walls):.2f} × the speed of reading"
+            f" (CPU {statistics.median(cpus):.2f})"
         )
 
 

@@ -6,13 +6,12 @@ Reads JSON and headers only. Only classes of diffusers and transformers are let 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shardtool.checkpoint.classes import class_problem
 from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
 from shardtool.checkpoint.inventory import Checkpoint, examine
 from shardtool.checkpoint.strict_json import read_json_object
@@ -231,21 +230,5 @@ def _headers(path: Path, variant: str | None, on_event: Listener) -> Checkpoint:
 
 
 def _check_class(path: Path, name: str, library: str, class_name: str) -> None:
-    allowed = library in ("diffusers", "transformers") or library in _pipeline_modules()
-    if allowed and class_name.isidentifier() and not class_name.startswith("_"):
-        return
-    raise InputError(
-        f"{path}: {name} is {class_name!r:.80} of {library!r:.80}, no class of diffusers or transformers",
-        code="foreign_class",
-        path=path,
-        hint="code that comes with a checkpoint is never run here",
-    )
-
-
-@cache
-def _pipeline_modules() -> frozenset[str]:
-    """The modules of ``diffusers.pipelines``, found as files: nothing is imported."""
-    spec = importlib.util.find_spec("diffusers")
-    places = spec.submodule_search_locations if spec else None
-    found = (entry.stem for place in places or () for entry in Path(place, "pipelines").glob("*"))
-    return frozenset(name for name in found if name.isidentifier() and not name.startswith("_"))
+    if problem := class_problem(path, name, library, class_name):
+        raise InputError.of_all([problem])
