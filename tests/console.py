@@ -173,9 +173,15 @@ def rewrite(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     for step, ran in reversed(faulty):
         printed = _PRINTED_TIMES.sub(WILD, ran.stdout or ran.output).splitlines()
-        lines[step.first : step.end] = _cut_as_before(step.shown, [line.rstrip() for line in printed])
+        kept = [_as_shown(step.shown, line.rstrip()) for line in printed]
+        lines[step.first : step.end] = _cut_as_before(step.shown, kept)
         print(f"{step.place}: {step.command}")
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _as_shown(shown: tuple[str, ...], line: str) -> str:
+    """The author's own form of the line, if one with a part left open still matches."""
+    return next((one for one in shown if WILD in one and one != WILD and matches((one,), line)), line)
 
 
 def _cut_as_before(shown: tuple[str, ...], printed: list[str]) -> list[str]:
