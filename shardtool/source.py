@@ -28,7 +28,7 @@ T = TypeVar("T")
 DEMO = "demo"
 
 _HUB = re.compile(
-    r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^:@]+))?(?::(?P<subfolder>[^:@]+))?",
+    r"(?P<repo>\w[\w.-]*/[\w.-]+)(?:@(?P<revision>[^:@]+))?(?::(?P<subfolder>[^:@]+))?",
     re.ASCII,
 )
 

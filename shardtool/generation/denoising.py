@@ -26,8 +26,6 @@ _TASKS: Final[Mapping[str, Mapping[str, str]]] = {
         "inpaint": "StableDiffusionInpaintPipeline",
     },
 }
-SUPPORTED: Final = tuple(_TASKS)
-"""Pipeline classes that pictures can be made with."""
 
 
 def make_scheduler(own: Any, name: str | None) -> tuple[Any, list[str]]:

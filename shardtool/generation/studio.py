@@ -19,12 +19,13 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from PIL import Image
 
-from shardtool.errors import InputError, RunError, ShardtoolError
+from shardtool.errors import RunError, ShardtoolError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
 from shardtool.generation.decoding import decode, preview
-from shardtool.generation.denoising import SUPPORTED, denoise, generator_for, make_scheduler, pipeline_for
+from shardtool.generation.denoising import denoise, generator_for, make_scheduler, pipeline_for
 from shardtool.generation.encoding import PromptEncoder
 from shardtool.generation.kept import Kept, restore, skipping, state_of
+from shardtool.images.model import require_supported
 from shardtool.images.settings import Job
 from shardtool.needs import OFFLOADS
 from shardtool.pipeline import BuiltPipeline
@@ -83,12 +84,7 @@ class Studio:
 
     def __post_init__(self) -> None:
         pipe = self.built.pipe
-        if type(pipe).__name__ not in SUPPORTED:
-            raise InputError(
-                f"{type(pipe).__name__} is no pipeline that pictures are made with here",
-                code="pipeline_unsupported",
-                hint="supported are " + ", ".join(SUPPORTED),
-            )
+        require_supported(type(pipe).__name__)
         self._pipes: dict[str, Any] = {}
         self._encoder = PromptEncoder(pipe, windows=self.windows)
         self._scheduler = pipe.scheduler

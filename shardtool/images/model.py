@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardtool.checkpoint.strict_json import read_json_object
-from shardtool.errors import UsageError
+from shardtool.errors import InputError, UsageError
 from shardtool.images.inputs import image_size
 from shardtool.images.settings import Settings
 from shardtool.parts import PipelineParts
 from shardtool.source import DEMO, HubSource, LocalSource, demo_path, parse_source
 
 SDXL_BASE: Final = "stabilityai/stable-diffusion-xl-base-1.0"
+
+SUPPORTED: Final = ("StableDiffusionXLPipeline", "StableDiffusionPipeline")
+"""Pipeline classes that pictures can be made with."""
 
 _SHAPE_KEYS: Final = (
     *("cross_attention_dim", "block_out_channels", "transformer_layers_per_block", "layers_per_block"),
@@ -96,6 +99,16 @@ def _known_base(config_path: Path) -> Base | None:
 
 def _shape(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: config.get(key) for key in _SHAPE_KEYS}
+
+
+def require_supported(class_name: str) -> None:
+    """Raises ``InputError`` for a kind of pipeline that pictures cannot be made with here."""
+    if class_name not in SUPPORTED:
+        raise InputError(
+            f"{class_name} is no pipeline that pictures are made with here",
+            code="pipeline_unsupported",
+            hint="supported are " + ", ".join(SUPPORTED),
+        )
 
 
 def short_name(base: LocalSource | HubSource) -> str:

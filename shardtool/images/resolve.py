@@ -10,7 +10,7 @@ from pathlib import Path
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note, ignore
 from shardtool.fit import require_partners
-from shardtool.images.model import Base, ModelFacts, choose_base, short_name
+from shardtool.images.model import Base, ModelFacts, choose_base, require_supported, short_name
 from shardtool.parts import PipelineParts, read_parts
 from shardtool.source import LocalSource, component_path, local_path, parse_source, structure_of
 
@@ -78,6 +78,7 @@ def resolve_model(
     else:
         path = headers.enter_context(structure_of(source, variant=variant, offline=offline, on_event=on_event))
     parts = read_parts(path, {name: found for name, (_, found) in overrides.items()}, variant=choice.variant)
+    require_supported(parts.class_name)
     require_partners(parts)
     return ResolvedModel(
         base,

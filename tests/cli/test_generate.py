@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +229,28 @@ def test_a_sharded_unet_makes_the_same_picture_and_has_the_same_fingerprint(else
     components = read_settings(elsewhere / "a.png")["record"]["model"]["components"]
     assert components == read_settings(dog)["record"]["model"]["components"]
     assert set(components) == {"unet", "vae", "text_encoder", "text_encoder_2"}
+
+
+def test_a_pipeline_of_another_kind_is_refused_before_any_weight_is_read(demo: Path, elsewhere: Path) -> None:
+    shutil.copytree(demo, elsewhere / "other")
+    index = elsewhere / "other" / "model_index.json"
+    index.write_text(index.read_text().replace("StableDiffusionXLPipeline", "StableDiffusionUpscalePipeline"))
+    result = run("dog", "--model", "other", "--dry-run")
+    assert result.exit_code == 3
+    assert "supported are StableDiffusionXLPipeline" in result.stderr
+
+
+def test_a_dry_run_loads_neither_torch_nor_the_hubs_client() -> None:
+    program = (
+        "import sys\nfrom cli.app import main\n"
+        "sys.argv = ['shardtool', 'generate', 'dog', '--dry-run', '-q']\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
+        "print(sorted({'torch', 'diffusers', 'transformers', 'numpy', 'huggingface_hub'} & set(sys.modules)))\n"
+    )
+    root = str(Path(__file__).parent.parent.parent)
+    environment = {**os.environ, "PYTHONPATH": root}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_lora_is_added_and_recorded(elsewhere: Path, dog: Path) -> None:

@@ -17,6 +17,7 @@ from shardtool.generation.equipping import equip
 from shardtool.generation.studio import Studio, generate_images
 from shardtool.pipeline import BuiltPipeline, build_pipeline
 from tests.generation.studios import STEPS, dog, pictures, plain_image, plain_pipeline, planned
+from tests.models import sd_pipeline
 
 # diffusers hands tensors to numpy in a way that numpy is giving up.
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
@@ -216,6 +217,25 @@ def test_other_kinds_of_pipeline_are_refused(built: BuiltPipeline) -> None:
     with pytest.raises(InputError) as error:
         Studio(replace(built, pipe=OtherPipeline()))
     assert error.value.code == "pipeline_unsupported"
+
+
+def test_stable_diffusion_1_makes_the_pictures_of_diffusers(
+    demo: Path, tmp_path: Path, start: Path, mask: Path
+) -> None:
+    """One text encoder, no pooled text; also from an image and with a mask."""
+    folder = sd_pipeline(tmp_path / "sd", demo)
+    small = build_pipeline(folder, device="cpu")
+    plain = diffusers.StableDiffusionPipeline.from_pretrained(folder, dtype=torch.float32)
+    options = {"model": str(folder), "size": "64x64"}
+    made = dog(small, **options, negative_prompt="cat")
+    assert made.tobytes() == plain_image(plain, "dog", 7, negative_prompt="cat", width=64, height=64).tobytes()
+    from_image = diffusers.StableDiffusionImg2ImgPipeline(**plain.components, requires_safety_checker=False)
+    expected = plain_image(from_image, "dog", 7, image=Image.open(start), strength=0.9, num_inference_steps=4)
+    assert dog(small, **options, image=start, strength=0.9, steps=4).tobytes() == expected.tobytes()
+    masked = dog(small, **options, image=start, mask=mask, strength=0.9, steps=4)
+    assert masked.tobytes() != expected.tobytes()
+    whole = dog(small, Studio(small, windows=True), **options, prompts=[LONG])
+    assert whole.tobytes() != dog(small, **options, prompts=[LONG]).tobytes()
 
 
 def test_progress_counts_every_step_and_every_image(built: BuiltPipeline) -> None:
