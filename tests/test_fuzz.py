@@ -54,7 +54,15 @@ NUMBERS: list[Any] = [
 DTYPES = ["F32", "F16", "BF16", "U8", "I64", "F4", "F6_E2M3", "F8_E4M3", "C64", "BOOL", "f32", "F33", "", 4, None, []]
 NAMES = ["", "a", "__metadata__", "a.b", "../x", "\x1b[2J", "\ud800", "é", "x" * 300]
 
-STRICTER = ("twice", "no JSON object", "must map strings", "beyond the range", "nested too deeply", "digits", str(2**63))
+STRICTER = (
+    "twice",
+    "no JSON object",
+    "must map strings",
+    "beyond the range",
+    "nested too deeply",
+    "digits",
+    str(2**63),
+)
 """Words of the refusals that are stricter than the reference on purpose; see the head of ``header.py``."""
 
 
