@@ -13,8 +13,10 @@ from shardtool.checkpoint.compare import Pair, compare, form, paired
 from shardtool.checkpoint.config import CONFIG_NAME
 from shardtool.checkpoint.contents import Contents, Part, survey
 from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_digests, read_entries
+from shardtool.checkpoint.folder import weights_in
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.names import COMPONENT_STEMS
 from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore
@@ -97,6 +99,8 @@ def _with_fit(found: Checked) -> Checked:
     part = found.part
     if part.checkpoint is None or not found.is_sound or not (part.path / CONFIG_NAME).is_file():
         return found
+    if part.checkpoint.name.stem not in COMPONENT_STEMS and len(weights_in(part.path)) > 1:
+        return found  # other weights beside the component's own, a LoRA for instance
     from shardtool.strict import check_fit
 
     try:

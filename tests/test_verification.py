@@ -129,6 +129,13 @@ def test_without_a_config_there_is_no_fit_to_check(unet: Path) -> None:
     assert [part.checked for part in found.parts] == [("structure",)]
 
 
+def test_other_weights_beside_the_component_s_own_have_no_fit_to_check(unet: Path) -> None:
+    save_file({"lora.down": torch.ones(2)}, unet / "pytorch_lora_weights.safetensors")
+    found = verify_headers(unet)
+    assert found.errors == ()
+    assert [part.checked for part in found.parts] == [("structure", "fit"), ("structure",)]
+
+
 def test_values_are_read_where_the_structure_allows_it(unet: Path) -> None:
     change(unet, **{"conv_in.bias": torch.full((64,), float("nan"), dtype=torch.float16)})
     found = verify_values(verify_headers(unet, fit=False))
