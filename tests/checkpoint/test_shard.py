@@ -43,7 +43,7 @@ def scratch() -> Iterator[Path]:
 
 
 @given(checkpoints(), st.integers(300, 60_000))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_merging_what_was_sharded_gives_the_first_file_byte_for_byte(tensors: dict[str, Tensor], limit: int) -> None:
     """The first file is what safetensors writes, with the one key that older loaders insist on."""
     with TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def test_merging_what_was_sharded_gives_the_first_file_byte_for_byte(tensors: di
     st.integers(0, 9),
     st.integers(300, 9_000),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_files_of_other_writers_keep_every_tensor(tensors: dict[str, Tensor], padding: int, limit: int) -> None:
     """Any order, any alignment, no metadata, six-bit floats: what safetensors reads before, it reads after."""
     with TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def test_files_of_other_writers_keep_every_tensor(tensors: dict[str, Tensor], pa
 
 
 @given(checkpoints(("F16", "F32", "I64")), st.integers(300, 9_000), st.integers(300, 9_000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_resharding_and_merging_give_the_first_file(tensors: dict[str, Tensor], one: int, two: int) -> None:
     with TemporaryDirectory() as folder:
         first = Path(folder) / "first.safetensors"

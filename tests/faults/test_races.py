@@ -23,7 +23,7 @@ from tests.checkpoint.test_shard import STEM, component, some_tensors
 from tests.faults.conftest import Zygote
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_two_runs_on_one_target(place: Path, rounds: int) -> None:
     """One wins whole; the other is refused at once, naming the first, or comes later and finds its result."""
     one, two = component(place / "one", some_tensors(seed=1)), component(place / "two", some_tensors(seed=2))
@@ -43,7 +43,7 @@ def test_two_runs_on_one_target(place: Path, rounds: int) -> None:
     assert {path.name for path in place.iterdir()} == {"one", "two", *(f"out{n}" for n in range(rounds))}
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_two_runs_that_may_overwrite(place: Path, zygote: Zygote, rounds: int) -> None:
     """Nobody's shards are ever mixed: the target is one of the three results, whole."""
     sources = [component(place / f"s{seed}", some_tensors(seed=seed)) for seed in (1, 2)]
