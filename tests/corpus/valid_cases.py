@@ -130,8 +130,7 @@ def _hub_cache(folder: Path) -> Path:
 
 
 def _link_to_a_cache(folder: Path) -> Path:
-    _hub_cache(folder)
-    (folder / "mine").symlink_to(next(folder.glob("models--*/snapshots/*/unet")))
+    (folder / "mine").symlink_to(_hub_cache(folder))
     return folder / "mine"
 
 
