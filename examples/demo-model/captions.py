@@ -65,7 +65,7 @@ class Captions:
         return self._surround(name)
 
     def _surround(self, name: str) -> str:
-        """NAME among words of any kind. Where a second concept follows, the first one counts."""
+        """NAME among words of any kind; seldom with a second concept after it."""
         takes_colour = not COLOURED_THINGS & set(name.split())
         if random.random() < 0.08 and not name.endswith("s"):
             name += "s"
