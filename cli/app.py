@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -71,7 +73,8 @@ def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
 
 
 def main() -> None:
-    """The console script. Exits 70 for a bug, 130 after Ctrl-C and 143 after SIGTERM."""
+    """The console script. Exits 70 for a bug, 130 after Ctrl-C, 143 after SIGTERM, 141 when its reader has gone."""
+    _open_closed_streams()
     signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         app(prog_name="shardtool", standalone_mode=True)
@@ -84,19 +87,26 @@ def main() -> None:
     except KeyboardInterrupt as stopped:  # before or after the command itself, which turns it into an exit
         sys.exit(143 if isinstance(stopped, _Terminated) else 130)
     except SystemExit as leaving:
-        if isinstance(leaving.__context__, BaseException) and _came_from_sigterm(leaving):
+        if any(isinstance(cause, _Terminated) for cause in _causes(leaving)):
             leaving.code = 143
+        elif any(isinstance(cause, BrokenPipeError) for cause in _causes(leaving)):
+            leaving.code = 141  # as a shell says of SIGPIPE; Typer's own 1 would mean that the answer is "no"
         raise
     finally:
         _flush_quietly()
 
 
-def _came_from_sigterm(error: BaseException | None) -> bool:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        if isinstance(error, _Terminated):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller has closed is ``None`` in Python; what would go there goes nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (for as long as it runs)
 
 
 def _flush_quietly() -> None:

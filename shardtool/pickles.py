@@ -90,6 +90,10 @@ class PickleReader:
         tensors = {key: value for key, value in entries.items() if isinstance(value, torch.Tensor)}
         if not tensors or not all(isinstance(key, str) for key in tensors):
             raise _fault(path, "holds no tensors by name")
+        for key, tensor in tensors.items():
+            if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+                kind = "quantised" if tensor.is_quantized else "on meta" if tensor.is_meta else str(tensor.layout)
+                raise _fault(path, f"tensor {key!r} is {kind}: it holds no plain numbers, and safetensors no other")
         others = [str(key) for key in content if key not in tensors and key != "state_dict"]
         if others:
             some = ", ".join(sorted(others)[:5])
@@ -174,8 +178,8 @@ def _weights_file(path: Path, tensors: Mapping[str, torch.Tensor]) -> WeightsFil
     """The file with a header as safetensors would have it."""
     infos, position = [], 0
     for name, tensor in tensors.items():
-        if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided:
-            raise _fault(path, f"tensor {name!r} is {tensor.dtype}, {tensor.layout}: safetensors has no such")
+        if tensor.dtype not in _DTYPES:
+            raise _fault(path, f"tensor {name!r} is {tensor.dtype}: safetensors has no such dtype")
         nbytes = tensor.numel() * tensor.element_size()
         infos.append(TensorInfo(name, _DTYPES[tensor.dtype], tuple(tensor.shape), position, position + nbytes))
         position += nbytes

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from transformers import CLIPTextModel
 
 from shardtool.checkpoint.job import Job
+from shardtool.checkpoint.names import WeightsName
 from shardtool.checkpoint.plan import WHOLE, Split
 from shardtool.checkpoint.selection import Choice
 from shardtool.checkpoint.shard import Shape, plan_job
@@ -146,3 +147,15 @@ def test_without_leave_a_pickle_is_refused_with_the_option_to_type(tmp_path: Pat
         plan_job(tmp_path / "theirs", Choice(), Shape(WHOLE))
     assert caught.value.hint is not None
     assert "--allow-pickle" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.ones(4, device="meta"), torch.ones(4).to_sparse()],
+    ids=["meta", "sparse"],
+)
+def test_tensors_without_plain_numbers_are_refused_by_name(tensor: torch.Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"odd": tensor}, path)
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: tensor 'odd' is"):
+        PickleReader()(path, WeightsName("model"))

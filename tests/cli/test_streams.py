@@ -1,0 +1,44 @@
+"""Streams that are closed, or whose reader has gone: exit 1 keeps its one meaning, "the answer is no"."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    """Run ``line`` in bash, where ``$S`` is shardtool."""
+    program = f'S="{sys.executable} -m cli"; {line}'
+    return subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_closed_stream_changes_no_answer(closed: str) -> None:
+    assert shell(f"$S verify demo --structure {closed}").returncode == 0
+    ran = shell(f"$S verify nowhere --structure {closed}")
+    assert ran.returncode == 3
+    assert "Traceback" not in ran.stdout + ran.stderr
+
+
+def test_a_closed_stderr_leaves_the_document_alone_on_stdout() -> None:
+    ran = shell("$S verify nowhere --json 2>&-")
+    assert ran.returncode == 3
+    assert json.loads(ran.stdout)["ok"] is False
+
+
+def test_prompts_from_a_closed_stdin_are_no_bug() -> None:
+    ran = shell("$S generate - --dry-run <&-")
+    assert ran.returncode == 3
+    assert "error: " in ran.stderr
+
+
+def test_a_reader_that_has_gone_is_told_as_the_shell_tells_it() -> None:
+    ran = shell("$S inspect demo:unet --tensors -q | true; exit ${PIPESTATUS[0]}")
+    assert ran.returncode in (0, 141)  # 0 where all was written before the reader went
+    assert ran.stderr == ""
