@@ -44,24 +44,32 @@ class Inventory:
     local_rank: int | None = None
 
 
-def choose_device(asked: str, inventory: Inventory) -> tuple[Accelerator | None, str]:
-    """The accelerator that ``asked`` means on this machine (``None`` for the CPU), and why.
-
-    Raises ``RefusedError`` where there is no such device, and where ``auto`` has several to choose from: a model is not
-    split across them here. ``UsageError`` for words that name no device.
-    """
-    devices = inventory.accelerators
+def check_device_word(asked: str) -> None:
+    """Raises ``UsageError`` for a word that names no device on any machine."""
     kind, colon, number = asked.partition(":")
-    if asked == "auto":
-        return _auto_device(inventory)
-    if asked == "cpu":
-        return None, "device: cpu, as asked"
+    if asked in ("auto", "cpu"):
+        return
     if kind not in ("cuda", "mps", "xpu") or (colon and not (number.isascii() and number.isdigit())):
         raise UsageError(
             f'--device "{asked}" is no device',
             code="device_invalid",
             hint="write auto, cpu, cuda, cuda:0, mps or xpu",
         )
+
+
+def choose_device(asked: str, inventory: Inventory) -> tuple[Accelerator | None, str]:
+    """The accelerator that ``asked`` means on this machine (``None`` for the CPU), and why.
+
+    Raises ``RefusedError`` where there is no such device, and where ``auto`` has several to choose from: a model is not
+    split across them here. ``UsageError`` for words that name no device.
+    """
+    check_device_word(asked)
+    devices = inventory.accelerators
+    kind, _, number = asked.partition(":")
+    if asked == "auto":
+        return _auto_device(inventory)
+    if asked == "cpu":
+        return None, "device: cpu, as asked"
     same_kind = [device for device in devices if device.kind == kind]
     if not same_kind:
         raise _no_device(f"there is no {kind} device here", devices)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardtool.devices import Accelerator, Inventory, choose_device
+from shardtool.devices import Accelerator, Inventory, check_device_word, choose_device
 from shardtool.errors import RefusedError, UsageError
 from shardtool.needs import OFFLOADS, STORED_DTYPES, Dtype, Needs, Offload
 from shardtool.sizes import format_size
@@ -54,12 +54,27 @@ class _Reasons:
         self.lines.append(line)
 
 
+def check_words(request: Request) -> None:
+    """Raises ``UsageError`` for words that mean nothing on any machine; nothing is looked at for that."""
+    check_device_word(request.device)
+    if request.dtype not in ("auto", "fp32", "fp16", "bf16"):
+        raise UsageError(
+            f'--dtype "{request.dtype}" is no dtype', code="dtype_invalid", hint="write auto, fp32, fp16, bf16"
+        )
+    if request.offload not in ("auto", *OFFLOADS):
+        words = ", ".join(OFFLOADS)
+        raise UsageError(
+            f'--offload "{request.offload}" is unknown', code="offload_invalid", hint=f"write auto, {words}"
+        )
+
+
 def plan_placement(request: Request, inventory: Inventory, needs: Needs) -> Placement:
     """Decide the placement that ``request`` means on a machine with ``inventory``, for ``needs``.
 
     Raises ``RefusedError`` where there is no such device, where ``auto`` has several to choose from, or where it cannot
     fit (unless forced); ``UsageError`` for words that mean nothing.
     """
+    check_words(request)
     reasons = _Reasons()
     accelerator, why = choose_device(request.device, inventory)
     reasons.add(why)
@@ -81,10 +96,6 @@ def _choose_dtype(
 ) -> Dtype:
     stored = _stored_dtype(needs)
     if asked != "auto":
-        if asked not in ("fp32", "fp16", "bf16"):
-            raise UsageError(
-                f'--dtype "{asked}" is no dtype', code="dtype_invalid", hint="write auto, fp32, fp16, bf16"
-            )
         dtype: Dtype = asked  # type: ignore[assignment]
         reasons.add(f"dtype: {dtype}, as asked")
     elif accelerator is None:
@@ -137,9 +148,6 @@ def _choose_offload(
     reasons: _Reasons,
 ) -> Offload:
     asked = request.offload
-    if asked != "auto" and asked not in OFFLOADS:
-        words = ", ".join(OFFLOADS)
-        raise UsageError(f'--offload "{asked}" is unknown', code="offload_invalid", hint=f"write auto, {words}")
     possible = _possible_offloads(accelerator)
     if asked != "auto" and asked not in possible:
         raise RefusedError(

@@ -17,6 +17,8 @@ from shardtool.images.prompts import Asked, read_prompts
 from shardtool.images.record import Level
 from shardtool.images.resolve import ModelChoice
 from shardtool.images.settings import Settings
+from shardtool.placement import Request as PlacementRequest
+from shardtool.placement import check_words
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Machine:
     batch_size: int = 1
 
     def __post_init__(self) -> None:
+        check_words(PlacementRequest(self.device, self.dtype, self.offload))
         if self.batch_size < 1:
             raise UsageError(f"--batch-size {self.batch_size} is less than 1", code="batch_size_invalid")
 
