@@ -91,6 +91,8 @@ def main() -> None:
             leaving.code = 143
         elif any(isinstance(cause, BrokenPipeError) for cause in _causes(leaving)):
             leaving.code = 141  # as a shell says of SIGPIPE; Typer's own 1 would mean that the answer is "no"
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            _leave_launch(leaving.code)
         raise
     finally:
         _flush_quietly()
@@ -107,6 +109,17 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (for as long as it runs)
+
+
+def _leave_launch(code: object) -> NoReturn:
+    """End a process that torchrun started, whose work is done, without taking torch's threads down one by one.
+
+    That was seen to abort now and then ("terminate called without an active exception"), and torchrun then ends the
+    others, which are still at work.
+    """
+    _flush_quietly()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def _flush_quietly() -> None:

@@ -98,10 +98,6 @@ class Processes:
         gathered: list[T] = gather_object(list(values))
         return gathered if self.is_first else list(values)
 
-    def wait(self) -> None:
-        if self.size > 1:
-            self._state.wait_for_everyone()
-
     def leave(self) -> None:
         """End the meeting in good order, so that nobody complains at exit."""
         if self.size > 1:
