@@ -11,17 +11,9 @@ from dataclasses import dataclass, field
 import torch
 
 from shardtool.checkpoint.cast import Blocks
+from shardtool.dtypes import TORCH_STORED
 from shardtool.errors import RunError
 from shardtool.events import Note
-
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-}
 
 
 @dataclass
@@ -34,8 +26,8 @@ class Casting:
     def convert(self, name: str, before: str, after: str, blocks: Blocks) -> Iterator[memoryview]:
         """The numbers in ``blocks`` as ``after``; dtypes as headers call them."""
         for block in blocks:
-            numbers = torch.frombuffer(bytearray(block), dtype=_DTYPES[before])
-            cast = numbers.to(_DTYPES[after])
+            numbers = torch.frombuffer(bytearray(block), dtype=TORCH_STORED[before])
+            cast = numbers.to(TORCH_STORED[after])
             self._count(name, numbers, cast)
             yield cast.view(torch.uint8).numpy().data
 

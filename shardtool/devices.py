@@ -60,10 +60,9 @@ def check_device_word(asked: str) -> None:
 def choose_device(asked: str, inventory: Inventory) -> tuple[Accelerator | None, str]:
     """The accelerator that ``asked`` means on this machine (``None`` for the CPU), and why.
 
-    Raises ``RefusedError`` where there is no such device, and where ``auto`` has several to choose from: a model is not
-    split across them here. ``UsageError`` for words that name no device.
+    ``asked`` has passed ``check_device_word``. Raises ``RefusedError`` where there is no such device, or ``auto``
+    has several to choose from: a model is not split across them here.
     """
-    check_device_word(asked)
     devices = inventory.accelerators
     kind, _, number = asked.partition(":")
     if asked == "auto":

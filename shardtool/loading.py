@@ -20,13 +20,14 @@ from safetensors import safe_open
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import WeightsFile
 from shardtool.classes import model_class
+from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import RefusedError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
 from shardtool.load_plan import STRICT, Allowed
 from shardtool.needs import Dtype
 from shardtool.parts import Part
 from shardtool.quiet import quiet
-from shardtool.recast import TORCH_DTYPES, Recast, start_recast
+from shardtool.recast import Recast, start_recast
 from shardtool.strict import Match, build_on_meta, match_names, require_fit
 
 

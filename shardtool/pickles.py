@@ -24,31 +24,12 @@ from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import WeightsName, parse_name, parse_pickle, plain_name_fault
 from shardtool.checkpoint.selection import Content
 from shardtool.checkpoint.strict_json import read_json_object
+from shardtool.dtypes import TORCH_STORED
 from shardtool.errors import InputError
 from shardtool.events import Note
 
 BLOCK = 1 << 20
-_DTYPES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.int16: "I16",
-    torch.int32: "I32",
-    torch.int64: "I64",
-    torch.uint16: "U16",
-    torch.uint32: "U32",
-    torch.uint64: "U64",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.complex64: "C64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
-    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
-    torch.float8_e8m0fnu: "F8_E8M0",
-}
+_STORED_AS = {kind: name for name, kind in TORCH_STORED.items()}
 _FAULTS = (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError, OSError)
 
 
@@ -178,10 +159,10 @@ def _weights_file(path: Path, tensors: Mapping[str, torch.Tensor]) -> WeightsFil
     """The file with a header as safetensors would have it."""
     infos, position = [], 0
     for name, tensor in tensors.items():
-        if tensor.dtype not in _DTYPES:
+        if tensor.dtype not in _STORED_AS:
             raise _fault(path, f"tensor {name!r} is {tensor.dtype}: safetensors has no such dtype")
         nbytes = tensor.numel() * tensor.element_size()
-        infos.append(TensorInfo(name, _DTYPES[tensor.dtype], tuple(tensor.shape), position, position + nbytes))
+        infos.append(TensorInfo(name, _STORED_AS[tensor.dtype], tuple(tensor.shape), position, position + nbytes))
         position += nbytes
     with OpenFile(path) as file:
         return WeightsFile(path, file.state, Header(tuple(infos), {}, data_start=0))

@@ -17,6 +17,7 @@ import torch
 from shardtool.activations import Run
 from shardtool.classes import pipeline_class, settings_class
 from shardtool.devices import Inventory
+from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
@@ -25,7 +26,7 @@ from shardtool.needs import Dtype
 from shardtool.parts import Part, PipelineParts
 from shardtool.placement import Placement, Request
 from shardtool.quiet import quiet
-from shardtool.recast import TORCH_DTYPES, Recast
+from shardtool.recast import Recast
 
 
 @dataclass(frozen=True)

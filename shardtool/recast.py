@@ -20,20 +20,9 @@ import torch
 
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
+from shardtool.dtypes import CASTABLE, TORCH_DTYPES, TORCH_STORED
 from shardtool.needs import Dtype
 from shardtool.parts import Part
-
-TORCH_STORED: Mapping[str, torch.dtype] = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-}
-"""The floating-point dtypes of a header that can be cast."""
-
-TORCH_DTYPES: Mapping[Dtype, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 PIECE = 4 * 2**20
 """Bytes that a thread reads at once."""
@@ -149,7 +138,7 @@ def _to_be_read(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> dict
     return {
         name: stored
         for name, stored in checkpoint.tensors.items()
-        if stored.info.dtype in TORCH_STORED and (device != "cpu" or TORCH_STORED[stored.info.dtype] != dtype)
+        if stored.info.dtype in CASTABLE and (device != "cpu" or TORCH_STORED[stored.info.dtype] != dtype)
     }
 
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CLIPTextModel, T5EncoderModel
 
 from shardtool.checkpoint.inventory import read_checkpoint
+from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Event, Finished, Note, Started
 from shardtool.load_plan import STRICT, Allowed, plan_component
@@ -21,7 +22,7 @@ from shardtool.loading import check_placed, load_part
 from shardtool.needs import Dtype
 from shardtool.parts import read_component
 from shardtool.placement import Request
-from shardtool.recast import TORCH_DTYPES, Recast
+from shardtool.recast import Recast
 from tests.models import (
     SINGLE,
     copied,

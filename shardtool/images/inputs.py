@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +16,20 @@ if TYPE_CHECKING:
 
 def read_image(path: Path) -> Image.Image:
     """The image in the file ``path``, decoded whole. Raises ``InputError`` where it is missing or no image."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageOps
+
+    with image_faults(path), Image.open(path) as image:
+        image.load()
+        return ImageOps.exif_transpose(image)
+
+
+@contextmanager
+def image_faults(path: Path) -> Iterator[None]:
+    """What goes wrong with the image in the file ``path`` becomes an ``InputError`` that names it."""
+    from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
-            image.load()
-            return ImageOps.exif_transpose(image)
+        yield
     except UnidentifiedImageError as error:
         raise InputError(f"{path}: no image", code="image_invalid", path=path) from error
     except OSError as error:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from shardtool.errors import InputError
 from shardtool.images.comfyui import settings_of_graph
 from shardtool.images.files import IPTC
+from shardtool.images.inputs import image_faults
 from shardtool.images.invokeai import settings_of_invokeai
 from shardtool.images.parameters import parse_parameters
 from shardtool.images.record import SCHEMA
@@ -89,23 +89,15 @@ def _json_object(text: str | None) -> dict[str, Any] | None:
 
 def _texts(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Every piece of text in the image by its key, and the image's format and size."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
-    try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore")  # damaged EXIF is no news to the user
-            if image.format == "PNG":
-                image.load()  # text may come after the pixels
-            texts = {str(key): value for key, value in image.info.items() if isinstance(value, str)}
-            texts |= _binary_texts(image)
-            shape = {"format": (image.format or "").lower(), "width": image.width, "height": image.height}
-    except UnidentifiedImageError as error:
-        raise InputError(f"{path}: no image", code="image_invalid", path=path) from error
-    except OSError as error:
-        code = "file_missing" if isinstance(error, FileNotFoundError) else "image_invalid"
-        raise InputError(f"{path}: {error.strerror or error}", code=code, path=path) from error
-    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: {error}", code="image_invalid", path=path) from error
+    with image_faults(path), warnings.catch_warnings(), Image.open(path) as image:
+        warnings.simplefilter("ignore")  # damaged EXIF is no news to the user
+        if image.format == "PNG":
+            image.load()  # text may come after the pixels
+        texts = {str(key): value for key, value in image.info.items() if isinstance(value, str)}
+        texts |= _binary_texts(image)
+        shape = {"format": (image.format or "").lower(), "width": image.width, "height": image.height}
     return {key: text for key, text in texts.items() if len(text) <= LARGEST_TEXT}, shape
 
 
