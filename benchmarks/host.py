@@ -1,14 +1,40 @@
-"""What the figures of a benchmark depend on: the machine and the versions, in words for the record."""
+"""What the figures of a benchmark depend on: the machine and its versions, its memory, and a child's environment."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 LIBRARIES = ("torch", "diffusers", "transformers", "accelerate", "safetensors", "huggingface_hub")
+
+TOUCH = """
+import mmap, sys
+memory = mmap.mmap(-1, int(sys.argv[1]))
+memory.madvise(mmap.MADV_HUGEPAGE)
+for page in range(0, len(memory), 4096):
+    memory[page] = 1
+"""
+
+
+def settle_memory(size: int) -> None:
+    """Let a process take ``size`` bytes of memory and give them back.
+
+    A virtual machine gets memory from its host at the first touch, and the host takes back what lies free for some
+    seconds. A program that happens on such memory was seen to need twice the processor time for the same copy, which
+    says nothing about the program. A process of its own, as a child's peak counts what its parent held.
+    """
+    subprocess.run([sys.executable, "-c", TOUCH, str(size)], check=True)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A child's environment: with ``more``, and keeping compiled modules, as where a program is installed."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **more}
 
 
 def machine(folder: Path) -> dict[str, Any]:

@@ -28,6 +28,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from host import environment, settle_memory
+
 DTYPES = {"same": "float16", "fp32": "float32", "bf16": "bfloat16"}
 SHORT = {"same": "fp16", "fp32": "fp32", "bf16": "bf16"}
 
@@ -102,10 +104,10 @@ class Took:
 def run(way: str, folder: Path, dtype: str, extra: Path | None) -> Took:
     head = f"import json, time\nfolder, dtype, short = {str(folder)!r}, {DTYPES[dtype]!r}, {SHORT[dtype]!r}\n"
     paths = [str(Path(__file__).parent.parent), *([str(extra)] if extra else [])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TQDM_DISABLE": "1"}
+    own = environment(PYTHONPATH=os.pathsep.join(paths), TQDM_DISABLE="1")
     began = time.monotonic()
     command = [sys.executable, "-W", "ignore", "-c", head + WAYS[way] + END]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     text = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -135,9 +137,11 @@ def warm(folder: Path) -> None:
 
 def measure(case: str, folder: Path, rounds: int, ways: list[str], extra: Path | None) -> dict[str, list[Took]]:
     dtype, state = case.split("-")
+    largest = 5 * sum(path.stat().st_size for path in folder.glob("*.safetensors")) // 2  # twice, in fp32, and some
     found: dict[str, list[Took]] = {way: [] for way in ways}
     for number in range(rounds):
         for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
+            settle_memory(largest)
             evict(folder) if state == "cold" else warm(folder)
             found[way].append(run(way, folder, dtype, extra))
         seen = {round(found[way][-1].seen, 1) for way in ways}

@@ -103,7 +103,7 @@ def _shard_ways(source: Path, scratch: Path, rounds: int, case: str) -> list[Mea
             "peak_bytes": [round(run.peak * 2**20) for run in runs],
             "size_bytes": size,
         }
-        for way, runs in shard.interleaved(shard.ways(source, out, diffusers=True), out, rounds).items()
+        for way, runs in shard.interleaved(shard.ways(source, out, diffusers=True), source, out, rounds).items()
     ]
 
 

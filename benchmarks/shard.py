@@ -3,8 +3,9 @@
     python benchmarks/shard.py [FOLDER] [--rounds 5] [--skip-diffusers] [--loop xfs btrfs] [--sparse 50GB]
 
 Every round runs every way once, in turn, on the same warm source; the figures are medians over the rounds, and ratios
-are medians of the rounds' own ratios. Whole processes are timed, start-up included. What a way wrote is removed, and
-the disk synced, before the next one starts. `--loop` needs root: it makes a filesystem in a file in FOLDER, mounts it,
+are medians of the rounds' own ratios. Whole processes are timed, start-up included. What a way wrote is removed, the
+disk synced, and memory for the next copy taken from the machine's host and freed, before the next one starts.
+`--loop` needs root: it makes a filesystem in a file in FOLDER, mounts it,
 and compares with a copy that may not share blocks (cp --reflink=never), as cp would share them too.
 """
 
@@ -25,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from host import environment, settle_memory
 
 from shardtool.checkpoint.header import build_header
 from shardtool.sizes import format_size, parse_size
@@ -50,7 +53,7 @@ class Run:
 
 def measure(command: list[str]) -> Run:
     begun = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment(OMP_NUM_THREADS="1"))
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begun
     if status:
@@ -85,13 +88,17 @@ RATIOS = (
 )
 
 
-def interleaved(commands: dict[str, list[str]], out: Path, rounds: int) -> dict[str, list[Run]]:
+def interleaved(commands: dict[str, list[str]], source: Path, out: Path, rounds: int) -> dict[str, list[Run]]:
+    """Every command ``rounds`` times, in turns; each finds ``source`` in the page cache, and memory for a copy."""
     found: dict[str, list[Run]] = {name: [] for name in commands}
+    single = source / SINGLE
     for number in range(rounds):
         order = list(commands) if number % 2 == 0 else list(reversed(commands))
         for name in order:
             remove(out)
             os.sync()
+            settle_memory(single.stat().st_size * 3 // 2)
+            subprocess.run(["cat", str(single)], stdout=subprocess.DEVNULL, check=True)
             found[name].append(measure(commands[name]))
             print(f"  round {number + 1}: {name}: {found[name][-1]}", file=sys.stderr, flush=True)
     remove(out)
@@ -151,7 +158,7 @@ def on_loop(kind: str, source: Path, folder: Path, rounds: int) -> None:
             "cp, sync": ["sh", "-c", copied, "sh", single, str(out)],
             "shard": shard,
         }
-        found = interleaved(commands, out, rounds)
+        found = interleaved(commands, copy, out, rounds)
         print(f"\n{kind}, mounted from a file")
         report(found, (("shard", "cp, sync", 0.05), ("shard --no-fsync", "cp", 0.05)))
         os.sync()
@@ -196,12 +203,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="shard-benchmark-") as name:
         folder = Path(name)
         source = options.source or made(folder / "unet")
-        subprocess.run(["cat", str(source / SINGLE)], stdout=subprocess.DEVNULL, check=True)  # warm
         print(json.dumps({"bytes": (source / SINGLE).stat().st_size, "rounds": options.rounds}))
         if not options.skip_disk:
             out = folder / "out"
             commands = ways(source, out, diffusers=not options.skip_diffusers)
-            report(interleaved(commands, out, options.rounds), RATIOS)
+            report(interleaved(commands, source, out, options.rounds), RATIOS)
         for kind in options.loop:
             on_loop(kind, source, folder, options.rounds)
         if options.sparse:
@@ -209,9 +215,9 @@ def main() -> None:
 
 
 def made(folder: Path) -> Path:
-    from benchmarks.sdxl_unet import write_unet
-
-    write_unet(folder, max_size=10**12)
+    """By a process of its own: torch in this one would count in every command's peak."""
+    script = Path(__file__).parent / "sdxl_unet.py"
+    subprocess.run([sys.executable, str(script), str(folder), "--max-size", "1TB"], check=True, stdout=sys.stderr)
     return folder
 
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
+from host import environment  # noqa: E402
 
 from shardtool.checkpoint.inventory import Checkpoint, read_checkpoint  # noqa: E402
 from shardtool.scan import BLOCK, PIECE, default_workers, scan  # noqa: E402
@@ -47,8 +48,8 @@ def commands(folder: Path) -> dict[str, list[str]]:
 def once(command: list[str]) -> tuple[float, float]:
     """Wall and CPU seconds of one process."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    own = environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
+    subprocess.run(command, cwd=ROOT, env=own, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return time.monotonic() - start, cpu

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from shardtool.checkpoint.header import build_header
 
@@ -26,7 +27,7 @@ CANONICAL = 8
 """What the format's own writer aligns the data to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Item:
     """A tensor to be written: ``nbytes`` bytes, from byte ``offset`` of source file number ``origin``.
 
@@ -39,6 +40,16 @@ class Item:
     nbytes: int
     origin: int
     offset: int | None
+
+    @cached_property
+    def entry_length(self) -> int:
+        """Bytes of its entry in a header, without the two numbers that say where its data lies.
+
+        Remembered, as a plan lays the same tensors out several times until it knows where to cut.
+        """
+        quoted = json.dumps(self.name, ensure_ascii=False).encode("utf-8")
+        sides = ",".join(map(str, self.shape))
+        return len(quoted) + len(f':{{"dtype":"{self.dtype}","shape":[{sides}],"data_offsets":[,]}}')
 
 
 @dataclass(frozen=True)
@@ -74,13 +85,14 @@ class Draft:
         self._origins: dict[int, set[int]] = {}
 
     def add(self, item: Item) -> None:
-        self._raw += int(self._needs_comma) + entry_length(item, self._data)
+        end = self._data + item.nbytes
+        self._raw += int(self._needs_comma) + item.entry_length + len(str(self._data)) + len(str(end))
         self._needs_comma = True
         if item.offset is not None:
             residue = (item.offset - self._data) % BLOCK
             self._shared[residue] = self._shared.get(residue, 0) + item.nbytes
             self._origins.setdefault(residue, set()).add(item.origin)
-        self._data += item.nbytes
+        self._data = end
         self.items.append(item)
 
     def size(self) -> int:
@@ -116,14 +128,6 @@ class Draft:
             modulo = (0, CANONICAL)
         entries = ((item.name, item.dtype, item.shape, item.nbytes) for item in self.items)
         return FilePlan(tuple(self.items), build_header(entries, self._metadata, data_start_modulo=modulo))
-
-
-def entry_length(item: Item, start: int) -> int:
-    """Bytes of the item's entry in the header when its data begins at ``start``."""
-    quoted = json.dumps(item.name, ensure_ascii=False).encode("utf-8")
-    sides = ",".join(map(str, item.shape))
-    offsets = f"{start},{start + item.nbytes}"
-    return len(quoted) + len(f':{{"dtype":"{item.dtype}","shape":[{sides}],"data_offsets":[{offsets}]}}')
 
 
 def lay_out(items: Iterable[Item], metadata: Mapping[str, str], *, single: bool = False) -> Draft:

@@ -97,8 +97,10 @@ def _greedy(items: Sequence[Item], metadata: Mapping[str, str], begin: int, spli
 
 def _cuts(items: Sequence[Item], metadata: Mapping[str, str], split: Split) -> list[int]:
     """Where each shard ends. A cut moves back to the end of a source file where that costs no further shard."""
+    fewest = list(_greedy(items, metadata, 0, split))
     ends = [n for n in range(1, len(items)) if items[n].origin != items[n - 1].origin]
-    budget = sum(1 for _ in _greedy(items, metadata, 0, split))
+    if not ends:
+        return fewest
     cuts: list[int] = []
     begin = 0
     while begin < len(items):
@@ -106,7 +108,7 @@ def _cuts(items: Sequence[Item], metadata: Mapping[str, str], split: Split) -> l
         natural = [n for n in ends if begin < n < end] if end < len(items) else []
         if natural:
             rest = sum(1 for _ in _greedy(items, metadata, natural[-1], split))
-            end = natural[-1] if len(cuts) + 1 + rest <= budget else end
+            end = natural[-1] if len(cuts) + 1 + rest <= len(fewest) else end
         cuts.append(end)
         begin = end
     return cuts
