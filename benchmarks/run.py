@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -91,9 +92,23 @@ def run_shard_sizes(scratch: Path, rounds: int) -> list[Measurement]:
     return [*chosen, *({**row, "case": "memory", "seconds": None} for row in chosen)]
 
 
+def run_shard_reflinks(scratch: Path, rounds: int) -> list[Measurement]:
+    """The same on file systems that share blocks, mounted from files, against copies (benchmarks/shard.py; as root)."""
+    source = unet(scratch, "unet-single", "1TB")
+    found: list[Measurement] = []
+    for kind in ("xfs", "btrfs"):
+        turns, _ = shard.on_loop(kind, source, scratch.resolve(), rounds)
+        found.extend(_shard_rows(kind, (source / shard.SINGLE).stat().st_size, turns))
+    return found
+
+
 def _shard_ways(source: Path, scratch: Path, rounds: int, case: str) -> list[Measurement]:
     out = scratch / "out"
-    size = (source / shard.SINGLE).stat().st_size
+    turns = shard.interleaved(shard.ways(source, out, diffusers=True), source, out, rounds)
+    return _shard_rows(case, (source / shard.SINGLE).stat().st_size, turns)
+
+
+def _shard_rows(case: str, size: int, turns: Mapping[str, Sequence[shard.Run]]) -> list[Measurement]:
     return [
         {
             "case": case,
@@ -103,7 +118,7 @@ def _shard_ways(source: Path, scratch: Path, rounds: int, case: str) -> list[Mea
             "peak_bytes": [round(run.peak * 2**20) for run in runs],
             "size_bytes": size,
         }
-        for way, runs in shard.interleaved(shard.ways(source, out, diffusers=True), source, out, rounds).items()
+        for way, runs in turns.items()
     ]
 
 
@@ -159,6 +174,7 @@ def _timed_row(case: str, way: str, runs: Sequence[tuple[float, float]]) -> Meas
 BENCHMARKS: Mapping[str, Callable[[Path, int], list[Measurement]]] = {
     "shard": run_shard,
     "shard-sizes": run_shard_sizes,
+    "shard-reflinks": run_shard_reflinks,
     "load": run_load,
     "verify": run_verify,
     "images": run_images,
@@ -219,7 +235,8 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true")
     options = parser.parse_args()
     if not options.draw:
-        for name in options.only or BENCHMARKS:
+        chosen = options.only or [name for name in BENCHMARKS if name != "shard-reflinks" or os.geteuid() == 0]
+        for name in chosen:
             print(f"{name}: {BENCHMARKS[name].__doc__}", flush=True)
             write_result(name, options.scratch, options.rounds)
     for chart in draw():

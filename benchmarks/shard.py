@@ -143,8 +143,8 @@ def mounted(kind: str, folder: Path, size: int) -> Iterator[Path]:
         place.rmdir()
 
 
-def on_loop(kind: str, source: Path, folder: Path, rounds: int) -> None:
-    """Sharing blocks against copying them, on a filesystem with reflinks."""
+def on_loop(kind: str, source: Path, folder: Path, rounds: int) -> tuple[dict[str, list[Run]], int]:
+    """Sharing blocks against copying them, on a filesystem with reflinks; and the bytes of blocks that shards took."""
     with mounted(kind, folder, 13 << 30) as place:
         copy = place / "unet"
         shutil.copytree(source, copy)
@@ -159,16 +159,11 @@ def on_loop(kind: str, source: Path, folder: Path, rounds: int) -> None:
             "shard": shard,
         }
         found = interleaved(commands, copy, out, rounds)
-        print(f"\n{kind}, mounted from a file")
-        report(found, (("shard", "cp, sync", 0.05), ("shard --no-fsync", "cp", 0.05)))
         os.sync()
         before = used(place)
         measure(commands["shard"])
         os.sync()
-        after = used(place)
-        print(
-            f"blocks used by the shards: {format_size(after - before)} of {format_size((copy / SINGLE).stat().st_size)}"
-        )
+        return found, used(place) - before
 
 
 def used(place: Path) -> int:
@@ -209,7 +204,10 @@ def main() -> None:
             commands = ways(source, out, diffusers=not options.skip_diffusers)
             report(interleaved(commands, source, out, options.rounds), RATIOS)
         for kind in options.loop:
-            on_loop(kind, source, folder, options.rounds)
+            found, blocks = on_loop(kind, source, folder, options.rounds)
+            print(f"\n{kind}, mounted from a file")
+            report(found, (("shard", "cp, sync", 0.05), ("shard --no-fsync", "cp", 0.05)))
+            print(f"blocks used by the shards: {format_size(blocks)}")
         if options.sparse:
             sparse(folder, options.sparse)
 

@@ -13,7 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 NONE_YET = (
     "Nothing is recorded yet. `make bench` measures on a quiet machine and `python docs/generate.py` puts it here."
 )
-ORDER = ("shard", "shard-sizes", "load", "verify", "images")
+ORDER = ("shard", "shard-reflinks", "shard-sizes", "load", "verify", "images")
 
 Result = Mapping[str, Any]
 
