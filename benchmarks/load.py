@@ -144,6 +144,7 @@ def measure(case: str, folder: Path, rounds: int, ways: list[str], extra: Path |
             settle_memory(largest)
             evict(folder) if state == "cold" else warm(folder)
             found[way].append(run(way, folder, dtype, extra))
+            print(f"  {case}, round {number + 1}: {way}: {found[way][-1]}", file=sys.stderr, flush=True)
         seen = {round(found[way][-1].seen, 1) for way in ways}
         assert len(seen) == 1, f"the ways loaded different numbers: {seen}"
     return found
