@@ -46,7 +46,7 @@ def machine(folder: Path) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_bytes": int(memory.split()[1]) * 1024,
         "file_system": _file_system(folder),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "versions": {name: version(name) for name in LIBRARIES},
         "load_average_before": round(os.getloadavg()[0], 1),

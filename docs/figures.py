@@ -15,6 +15,21 @@ NONE_YET = (
 )
 ORDER = ("shard", "shard-reflinks", "shard-sizes", "load", "verify", "images")
 
+WORDS = {
+    "shard: 2GB-shards": "5.1 GB in one file into shards of 2 GB, ext4",
+    "shard-reflinks: xfs": "the same on XFS, which shares blocks",
+    "shard-reflinks: btrfs": "the same on btrfs, which shares blocks",
+    "load: same-warm": "SDXL's UNet loaded, from the start of the process: fp16 as stored",
+    "load: same-cold": "the same, with nothing in the page cache",
+    "load: fp32-warm": "the same, fp16 cast to fp32",
+    "load: bf16-warm": "the same, fp16 cast to bf16",
+    "verify: commands": "checks of that UNet, and what imports take",
+    "verify: data": "all of its data",
+    "images: one-image": "the first image of the embedded model, 30 steps",
+    "images: sixteen": "sixteen images",
+}
+"""What a case is called in the README."""
+
 Result = Mapping[str, Any]
 
 
@@ -25,9 +40,14 @@ def recorded() -> list[Result]:
 
 def sections() -> Iterator[str]:
     """One for each result: what was measured, on what, a chart and a table for each case."""
+    before = ""
     for result in recorded():
         yield f"## {result['benchmark']}"
-        yield f"{result['title']} {result['rounds']} rounds; medians. {describe(result['machine'])}"
+        machine = describe(result["machine"])
+        where = "The same machine" if machine == before else machine
+        load = result["machine"]["load_average_before"]
+        yield f"{result['title']} {result['rounds']} rounds; medians. {where}; load average before: {load}."
+        before = machine
         for case in dict.fromkeys(one["case"] for one in result["measurements"]):
             yield f"![{result['benchmark']}, {case}](images/{result['benchmark']}-{case}.svg)"
         yield table(result)
@@ -37,8 +57,7 @@ def describe(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 1e9:.0f} GB, "
-        f"{machine['file_system']}, {machine['system']}, Python {machine['python']}, {versions}; load average before: "
-        f"{machine['load_average_before']}."
+        f"{machine['file_system']}, {machine['system']}, Python {machine['python']}, {versions}"
     )
 
 
@@ -64,10 +83,11 @@ def summary() -> str:
     for result in recorded():
         for case in dict.fromkeys(one["case"] for one in result["measurements"]):
             ways = [one for one in result["measurements"] if one["case"] == case and one["seconds"]]
+            name = f"{result['benchmark']}: {case}"
             if len({one["size_bytes"] for one in ways}) == 1:
                 ours = [one for one in ways if one["way"].startswith("shardtool")]
                 others = [one for one in ways if one not in ours]
-                rows.append(f"| {result['benchmark']}: {case} | {_listed(ours)} | {_listed(others)} |")
+                rows.append(f"| {WORDS.get(name, name)} | {_listed(ours)} | {_listed(others)} |")
     return "\n".join(rows) if len(rows) > 2 else NONE_YET
 
 
