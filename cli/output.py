@@ -81,7 +81,7 @@ class Output:
         error's exit code.
         """
         if self.json:
-            self._print_document(ok=error is None, data=data, error=error.as_json() if error else None)
+            self.document(data=data, error=error)
         elif renderables:
             console = self.console(sys.stdout)
             for renderable in renderables:
@@ -108,7 +108,7 @@ class Output:
     def fail(self, error: ShardtoolError) -> None:
         """Show an error: one red line, the other problems, and what to do."""
         if self.json:
-            self._print_document(ok=False, data=None, error=error.as_json())
+            self.document(error=error)
         self._explain(error)
 
     def _explain(self, error: ShardtoolError) -> None:
@@ -122,15 +122,16 @@ class Output:
         if self.debug:
             console.print("".join(traceback.format_exception(error)), soft_wrap=True)
 
-    def _print_document(self, *, ok: bool, data: dict[str, Any] | None, error: dict[str, Any] | None) -> None:
+    def document(self, *, data: dict[str, Any] | None = None, error: ShardtoolError | None = None) -> None:
+        """Print the one JSON document, and nothing for people."""
         document = {
             "schema": f"shardtool.{self.command}/1",
-            "ok": ok,
+            "ok": error is None,
             "command": self.command,
             "version": __version__,
             "data": data,
             "warnings": self.warnings,
-            "error": error,
+            "error": error.as_json() if error else None,
             "elapsed_s": round(time.monotonic() - self.started, 3),
         }
         # ASCII, so that no name in it can do anything to a terminal.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,3 +43,39 @@ def test_a_reader_that_has_gone_is_told_as_the_shell_tells_it() -> None:
     ran = shell("$S inspect demo:unet --tensors -q | true; exit ${PIPESTATUS[0]}")
     assert ran.returncode in (0, 141)  # 0 where all was written before the reader went
     assert ran.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "line", ["inspect demo", "inspect demo --json", "verify demo --structure", "--help", "--version"]
+)
+@pytest.mark.parametrize("buffered", ["", "PYTHONUNBUFFERED=1"])
+def test_an_answer_that_cannot_be_written_is_a_failure(line: str, buffered: str) -> None:
+    """On a full disk; neither a success nor a bug."""
+    ran = shell(f"env {buffered} $S {line} > /dev/full")
+    assert ran.returncode == 5
+    assert ran.stderr.startswith("error: the output cannot be written: ")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_full_disk_under_stderr_is_no_success_either() -> None:
+    assert shell("$S inspect nowhere 2>/dev/full").returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("bogus --json", "shardtool"),
+        ("--json bogus", "shardtool"),
+        ("shard --json", "shard"),
+        ("--json shard demo --no-such-option", "shard"),
+        ("generate dog --steps many --json", "generate"),
+        ("verify --json demo --against", "verify"),
+    ],
+)
+def test_a_line_that_the_parser_refuses_has_its_document_too(line: str, command: str) -> None:
+    ran = shell(f"$S {line}")
+    assert ran.returncode == 2
+    document = json.loads(ran.stdout)
+    jsonschema.validate(document, json.loads((ROOT / "docs/schemas/envelope.json").read_text()))
+    assert (document["ok"], document["command"], document["error"]["code"]) == (False, command, "usage")
+    assert document["error"]["message"] in ran.stderr

@@ -1,0 +1,116 @@
+"""How the process ends: an exit code for every way out, and what has to be said of it.
+
+70 is a bug, 130 Ctrl-C, 143 SIGTERM, 141 a reader that has gone, 5 an output that could not be written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import typer
+
+from shardtool.errors import UsageError
+
+from .output import Output, show
+
+_PARSERS_OWN: Any = typer.BadParameter.__base__
+"""What Typer raises, and explains, where the command line makes no sense to its parser."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, so that what Ctrl-C cleans up is cleaned up too."""
+
+
+def prepare() -> None:
+    """Give closed streams a place to go, and let SIGTERM clean up."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (for as long as it runs)
+    signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
+
+
+def leave(ended: BaseException) -> NoReturn:
+    """End the process as ``ended`` asks; whatever is still to be written is written before."""
+    code = _exit_code(ended)
+    fault = _flush() or _full(ended)
+    with suppress(OSError):  # of a stderr that cannot be written either
+        if fault is not None and code in (0, 1, 70):
+            code = 5
+            print(f"error: the output cannot be written: {fault.strerror}", file=sys.stderr, flush=True)
+        elif code == 70:
+            _report_bug(ended)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Taking torch's threads down one by one was seen to abort now and then ("terminate called without an active
+        # exception"), after the work was done; torchrun then ends the other processes, which are still at theirs.
+        os._exit(code)
+    sys.exit(code)
+
+
+def _exit_code(ended: BaseException) -> int:
+    causes = tuple(_causes(ended))
+    if any(isinstance(cause, Terminated) for cause in causes):
+        return 143
+    if isinstance(ended, KeyboardInterrupt):  # before or after the command itself, which turns it into an exit
+        return 130
+    if any(isinstance(cause, BrokenPipeError) for cause in causes):
+        return 141  # as a shell says of SIGPIPE; Typer's own 1 would mean that the answer is "no"
+    if not isinstance(ended, SystemExit):
+        return 70  # the commands catch what they know
+    for cause in causes:
+        if isinstance(cause, _PARSERS_OWN) and "--json" in sys.argv:
+            _print_usage_error(cause)
+    return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _print_usage_error(fault: Any) -> None:
+    """The document of a command line that no command has seen; people have Typer's words on stderr."""
+    command = fault.ctx.command_path if fault.ctx else "shardtool"
+    error = UsageError(fault.format_message(), code="usage", hint=f"{command} --help")
+    Output(command.split()[-1], json=True).document(error=error)
+
+
+def _full(error: BaseException) -> OSError | None:
+    """The error of a disk that is full or fails, which no command expected: it came from a stream."""
+    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return error if isinstance(error, OSError) and error.errno in numbers else None
+
+
+def _flush() -> OSError | None:
+    """Write what is still to be written; why that cannot be done, where it matters to anybody."""
+    found = None
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            # Python would try again at its end, and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if not isinstance(error, BrokenPipeError):  # its reader has gone (| head -1), and wants no more
+                found = found or error
+    return found
+
+
+def _report_bug(error: BaseException) -> None:
+    if "--debug" in sys.argv:
+        traceback.print_exception(error)
+    print(f"error: this is a bug in shardtool: {type(error).__name__}: {show(error)}", file=sys.stderr)
+    print("hint: run it again with --debug and report what it prints", file=sys.stderr, flush=True)
