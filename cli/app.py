@@ -62,4 +62,4 @@ def main() -> None:
     try:
         app(prog_name="shardtool")
     except BaseException as ended:  # noqa: BLE001 (every way out ends there)
-        leave(ended)
+        leave(ended, [command.__name__ for command in COMMANDS])

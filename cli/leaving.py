@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -43,9 +43,11 @@ def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
     raise Terminated
 
 
-def leave(ended: BaseException) -> NoReturn:
-    """End the process as ``ended`` asks; whatever is still to be written is written before."""
+def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
+    """End the process as ``ended`` asks; what is still to be said is said before. ``commands`` are those there are."""
     code = _exit_code(ended)
+    if code == 2 and "--json" in sys.argv:
+        _print_usage_error(ended, commands)
     fault = _flush() or _full(ended)
     with suppress(OSError):  # of a stderr that cannot be written either
         if fault is not None and code in (0, 1, 70):
@@ -70,9 +72,6 @@ def _exit_code(ended: BaseException) -> int:
         return 141  # as a shell says of SIGPIPE; Typer's own 1 would mean that the answer is "no"
     if not isinstance(ended, SystemExit):
         return 70  # the commands catch what they know
-    for cause in causes:
-        if isinstance(cause, _PARSERS_OWN) and "--json" in sys.argv:
-            _print_usage_error(cause)
     return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
 
 
@@ -82,11 +81,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _print_usage_error(fault: Any) -> None:
+def _print_usage_error(ended: BaseException, commands: Collection[str]) -> None:
     """The document of a command line that no command has seen; people have Typer's words on stderr."""
-    command = fault.ctx.command_path if fault.ctx else "shardtool"
-    error = UsageError(fault.format_message(), code="usage", hint=f"{command} --help")
-    Output(command.split()[-1], json=True).document(error=error)
+    command = next((word for word in sys.argv[1:] if word in commands), "shardtool")
+    for cause in _causes(ended):
+        if isinstance(cause, _PARSERS_OWN):
+            error = UsageError(cause.format_message(), code="usage", hint="see --help for what there is")
+            Output(command, json=True).document(error=error)
 
 
 def _full(error: BaseException) -> OSError | None:
