@@ -107,12 +107,16 @@ def generate(
         return
     earlier = None if replay is None else read_replay(replay)
     expected = _expectation(earlier, expect)
-    request = Request.read(_layers(flags, earlier), sys.stdin.buffer.read)
-    with progress(out) as on_event:
-        if dry_run:
-            _show_plan(out, request, earlier, on_event)
-            return
-        plan, outcome, is_first = _run(out, request, flags, earlier, expected, on_event)
+    layers = _layers(flags, earlier)
+    try:
+        request = Request.read(layers, sys.stdin.buffer.read)
+        with progress(out) as on_event:
+            if dry_run:
+                _show_plan(out, request, earlier, on_event)
+                return
+            plan, outcome, is_first = _run(out, request, flags, earlier, expected, on_event)
+    except UsageError as error:
+        raise layers.blame(error) from None  # the same words, told of the file they stand in
     if is_first:
         _show(out, plan, outcome)
 
@@ -148,7 +152,8 @@ def _layers(flags: dict[str, Any], earlier: Replay | None) -> Layers:
         record = read_begun(flags["resume"])
     config = flags["config"]
     table = read_config(config, "generate", option_names()) if config is not None else {}
-    return Layers(typed, record, os.environ, table)
+    record_path = flags["resume"] if earlier is None else earlier.path
+    return Layers(typed, record, os.environ, table, record_path, config)
 
 
 def _run(

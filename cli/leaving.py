@@ -76,8 +76,10 @@ def _exit_code(ended: BaseException) -> int:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+    seen: list[BaseException] = []  # an exception can be its own cause
+    while error is not None and error not in seen:
         yield error
+        seen.append(error)
         error = error.__cause__ or error.__context__
 
 

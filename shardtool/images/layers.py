@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from shardtool.errors import InputError, UsageError
+from shardtool.errors import InputError, ShardtoolError, UsageError
 
 T = TypeVar("T")
 
@@ -33,53 +33,75 @@ _NO = {"0", "false", "no", "off"}
 class Layers:
     """The sources of values, the first that has one wins. ``None`` in ``flags`` means that it was not typed.
 
-    ``environment`` is the process's own; ``file`` the command's table of a config file.
+    ``record`` is what the image (or sidecar) at ``record_path`` was made with, ``environment`` the process's own, and
+    ``file`` the command's table of the config file at ``file_path``.
     """
 
     flags: Mapping[str, Any]
     record: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     file: Mapping[str, Any] = field(default_factory=dict)
+    record_path: Path | None = None
+    file_path: Path | None = None
 
     def fill(self, kind: type[T]) -> T:
         """A ``kind`` with every field from the first layer that has it. Raises ``UsageError`` for a wrong value."""
         hints = get_type_hints(kind)
         values = {}
         for option in fields(kind):  # type: ignore[arg-type]
-            found, value, where = self._find(option.name)
-            if found:
-                values[option.name] = _convert(value, hints[option.name], where)
+            layer = self._layer_with(option.name)
+            if layer == "environment":
+                values[option.name] = _convert(self.environment[variable(option.name)], hints[option.name], option.name)
+            elif layer is not None:
+                values[option.name] = _convert(getattr(self, layer)[option.name], hints[option.name], option.name)
         return kind(**values)
 
-    def _find(self, name: str) -> tuple[bool, Any, str]:
-        flag = "--" + name.replace("_", "-")
+    def blame(self, error: UsageError) -> ShardtoolError:
+        """The same error, told of where the value came from if it was not typed: ``InputError`` for a file.
+
+        An error about a value begins with the option's name; others are returned as they are.
+        """
+        flag, _, rest = error.message.partition(" ")
+        name = flag.removeprefix("--").replace("-", "_")
+        layer = self._layer_with(name)
+        if layer == "environment":
+            return UsageError(f"{variable(name)} {rest}", code=error.code, hint=error.hint)
+        path = {"record": self.record_path, "file": self.file_path}.get(layer or "")
+        if path is None:
+            return error
+        hint = error.hint and error.hint.removeprefix(f"{flag} ")
+        return InputError(f"{path}: {flag.removeprefix('--')} {rest}", code=error.code, path=path, hint=hint)
+
+    def _layer_with(self, name: str) -> Literal["flags", "record", "environment", "file"] | None:
         if self.flags.get(name) is not None:
-            return True, self.flags[name], flag
+            return "flags"
         if name in self.record:
-            return True, self.record[name], f"{name} of the replayed image"
-        variable = PREFIX + name.upper()
-        if self.environment.get(variable):
-            return True, self.environment[variable], variable
-        if name in self.file:
-            return True, self.file[name], f"{flag[2:]} in the config file"
-        return False, None, flag
+            return "record"
+        if self.environment.get(variable(name)):
+            return "environment"
+        return "file" if name in self.file else None
+
+
+def variable(name: str) -> str:
+    """The option's variable of the environment."""
+    return PREFIX + name.upper()
 
 
 def read_config(path: Path, command: str, known: Iterable[str]) -> dict[str, Any]:
     """The table of ``command`` in the config file ``path``, its keys as field names.
 
-    Raises ``InputError`` where the file is missing or no TOML, and ``UsageError`` for a key that is no option.
+    Raises ``InputError`` where the file is missing, no TOML, or has a key that is no option.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"--config {path}: {error.strerror or error}", code="file_missing", path=path) from error
+        raise InputError(f"{path}: {error.strerror or error}", code="file_missing", path=path) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"--config {path}: not TOML: {error}", code="config_invalid", path=path) from error
+        raise InputError(f"{path}: not TOML: {error}", code="config_invalid", path=path) from error
     own = table.get(command, {})
     if not isinstance(own, dict) or (command not in table and table):
-        raise UsageError(
-            f"--config {path} has no table [{command}]", code="config_invalid", hint=f"begin it with [{command}]"
+        raise InputError(
+            f"{path}: has no table [{command}]", code="config_invalid", path=path, hint=f"begin it with [{command}]"
         )
     names = set(known)
     values = {}
@@ -88,23 +110,25 @@ def read_config(path: Path, command: str, known: Iterable[str]) -> dict[str, Any
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0].replace('_', '-')}?" if near else None
-            raise UsageError(f'--config {path}: "{key}" is no option of {command}', code="config_invalid", hint=hint)
+            message = f'{path}: "{key}" is no option of {command}'
+            raise InputError(message, code="config_invalid", path=path, hint=hint)
         values[name] = value
     return values
 
 
-def _convert(value: Any, hint: Any, where: str) -> Any:
+def _convert(value: Any, hint: Any, name: str) -> Any:
     """``value`` (from a flag, a text of the environment, or TOML) as the annotated type."""
+    flag = "--" + name.replace("_", "-")
     if get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(one for one in get_args(hint) if one is not type(None))
     if get_origin(hint) is tuple:
         listed = value if isinstance(value, (list, tuple)) else _split(value)
-        return tuple(_convert(one, get_args(hint)[0], where) for one in listed)
+        return tuple(_convert(one, get_args(hint)[0], name) for one in listed)
     if get_origin(hint) is Literal:
         if value in get_args(hint):
             return value
         raise UsageError(
-            f'{where}: "{value}" is not one of the choices',
+            f'{flag} "{value}" is not one of the choices',
             code="choice_invalid",
             hint="write " + ", ".join(get_args(hint)),
         )
@@ -114,7 +138,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return _of_text(value, hint)
     except (TypeError, ValueError) as error:
         words = {int: "a whole number", float: "a number", bool: "yes or no", str: "text", Path: "a path"}
-        raise UsageError(f'{where}: "{value}" is not {words[hint]}', code="value_invalid") from error
+        raise UsageError(f'{flag} "{value}" is not {words[hint]}', code="value_invalid") from error
 
 
 def _split(value: Any) -> list[Any]:

@@ -369,6 +369,27 @@ def test_a_sidecar_is_replayed_like_its_image(elsewhere: Path) -> None:
     assert result.exit_code == 3
 
 
+@pytest.mark.parametrize(("name", "value"), [("steps", "many"), ("width", 7), ("scheduler", "nope"), ("seed", "x")])
+def test_a_damaged_record_is_the_records_fault(elsewhere: Path, name: str, value: object) -> None:
+    """Not that of an option which nobody typed."""
+    made("dog", "--seed", 7, "-o", "a.png", "--sidecar")
+    record = json.loads((elsewhere / "a.json").read_text())
+    record["settings"][name] = value
+    (elsewhere / "a.json").write_text(json.dumps(record))
+    result = run("--replay", "a.json", "--dry-run", "-q")
+    assert result.exit_code == 3
+    assert f"error: a.json: {name} " in result.stderr
+    assert f"--{name}" not in result.stderr
+
+
+def test_a_bad_value_in_a_config_file_is_the_files_fault(elsewhere: Path) -> None:
+    (elsewhere / "c.toml").write_text("[generate]\nwidth = 7\n")
+    result = run("dog", "--config", "c.toml", "--dry-run", "-q")
+    assert result.exit_code == 3
+    assert "error: c.toml: width 7 " in result.stderr
+    assert run("dog", "--config", "c.toml", "--width", 7, "--dry-run", "-q").exit_code == 2
+
+
 def test_the_environment_does_not_change_a_replay(dog: Path) -> None:
     assert run("--replay", dog, "--expect", "same", "-q", SHARDTOOL_STEPS="5").exit_code == 0
 
@@ -437,9 +458,9 @@ BAD: list[tuple[list[str], int, str]] = [
     (["dog", "--count", "0"], 2, "--count 0"),
     (["dog", "--scheduler", "x"], 2, '--scheduler "x"'),
     (["dog", "--mask", "a.png"], 2, "--mask needs --image"),
-    (["dog", "--format", "gif"], 2, '--format: "gif"'),
-    (["dog", "--metadata", "x"], 2, '--metadata: "x"'),
-    (["dog", "--on-long-prompt", "x"], 2, '--on-long-prompt: "x"'),
+    (["dog", "--format", "gif"], 2, '--format "gif"'),
+    (["dog", "--metadata", "x"], 2, '--metadata "x"'),
+    (["dog", "--on-long-prompt", "x"], 2, '--on-long-prompt "x"'),
     (["dog", "--preview-every", "0"], 2, "--preview-every 0"),
     (["dog", "--batch-size", "0"], 2, "--batch-size 0"),
     (["dog", "-o", "{x}"], 2, "no field {x}"),

@@ -45,15 +45,16 @@ def test_values_of_the_environment_take_the_type_of_the_option() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("STEPS", "many", 'SHARDTOOL_STEPS: "many" is not a whole number'),
+        ("STEPS", "many", 'SHARDTOOL_STEPS "many" is not a whole number'),
         ("GUIDANCE", "x", "is not a number"),
         ("COMPILE", "perhaps", "is not yes or no"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_variable(name: str, value: str, words: str) -> None:
     layers = Layers({}, environment={f"SHARDTOOL_{name}": value})
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError) as error:
         layers.fill(Machine if name == "COMPILE" else Settings)
+    assert words in layers.blame(error.value).message
 
 
 def test_a_choice_is_one_of_the_words() -> None:
@@ -74,8 +75,8 @@ def test_a_config_file_is_a_table_with_the_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("[generate]\nstepz = 2\n", UsageError, '"stepz" is no option of generate'),
-        ("steps = 2\n", UsageError, r"no table \[generate\]"),
+        ("[generate]\nstepz = 2\n", InputError, '"stepz" is no option of generate'),
+        ("steps = 2\n", InputError, r"no table \[generate\]"),
         ("[generate\n", InputError, "not TOML"),
         (None, InputError, "No such file"),
     ],
@@ -90,5 +91,26 @@ def test_a_bad_config_file(tmp_path: Path, text: str | None, error: type[Shardto
 
 def test_a_config_value_of_the_wrong_type_is_named() -> None:
     for value in ("x", 2.5, True):
-        with pytest.raises(UsageError, match="steps in the config file"):
+        with pytest.raises(UsageError, match='--steps "'):
             steps(file={"steps": value})
+
+
+@pytest.mark.parametrize("name", ["steps", "width", "scheduler", "seed"])
+@pytest.mark.parametrize("layer", ["flags", "record", "environment", "file"])
+def test_the_place_a_value_came_from_is_blamed(name: str, layer: str) -> None:
+    """A file's value is damage of that file (exit 3), whoever finds it; a variable's is told of the variable."""
+    values = {"flags": {}, "record": {}, "environment": {}, "file": {}} | {
+        layer: {f"SHARDTOOL_{name.upper()}" if layer == "environment" else name: "x"}
+    }
+    layers = Layers(**values, record_path=Path("a.json"), file_path=Path("c.toml"))
+    found = layers.blame(UsageError(f'--{name} "x" is wrong', code="wrong", hint=f"--{name} 8"))
+    words = {"flags": f"--{name}", "record": f"a.json: {name}", "file": f"c.toml: {name}"}
+    begin = words.get(layer, f"SHARDTOOL_{name.upper()}")
+    assert (found.message, found.code) == (f'{begin} "x" is wrong', "wrong")
+    assert found.exit_code == (3 if layer in ("record", "file") else 2)
+    assert found.path == {"record": "a.json", "file": "c.toml"}.get(layer)
+
+
+def test_what_the_command_line_contradicts_is_blamed_on_nothing_else() -> None:
+    error = UsageError("--size contradicts --width and --height", code="contradiction")
+    assert Layers({"size": "8x8"}, {"width": 8}, record_path=Path("a.json")).blame(error) is error
