@@ -7,6 +7,7 @@ takes little memory. What it refuses, this refuses.
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -120,13 +121,22 @@ def _load(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{path}: is refused by the weights-only unpickler: {str(error).splitlines()[0]:.200}",
+            f"{path}: is refused by the weights-only unpickler: {_what_it_wants(str(error))}; nothing in it was run",
             code="pickle_refused",
             path=path,
-            hint="it holds more than tensors; ask its author for safetensors",
+            hint="ask its author for safetensors",
         ) from error
     except _FAULTS as error:
         raise _fault(path, f"cannot be unpickled ({type(error).__name__})") from error
+
+
+def _what_it_wants(refusal: str) -> str:
+    """What was refused, out of torch's message, the rest of which is advice on how to run it all the same."""
+    if found := re.search(r"GLOBAL ([\w.]{1,100})", refusal):
+        return f"it asks for {found[1]}, which is no tensor"
+    if found := re.search(r"operand (\d+)", refusal):
+        return f"pickle operation {found[1]} makes no tensor"
+    return "it holds more than tensors"
 
 
 def _check_zip(path: Path) -> bool:
