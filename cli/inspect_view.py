@@ -138,7 +138,10 @@ def _tree(checkpoint: Checkpoint, depth: int) -> Table:
         open_levels[level:] = [not last]
         name = Text()
         name.append(_branch(open_levels), "dim")
-        name.append(show(module.name), "" if level else "bold")
+        if module.name:
+            name.append(show(module.name), "" if level else "bold")
+        else:
+            name.append("(in no module)", "dim")
         if module.alike > 1:
             name.append(f"  {module.alike} alike", "dim")
         made.add_row(name, *_module_figures(module, root))

@@ -132,7 +132,8 @@ def _problems(checkpoint: Checkpoint, counts: Mapping[str, Count], broken: set[s
             message = f"{where}: its bytes are not those that were recorded (SHA-256)"
             yield Problem("digest_mismatch", message, path, name, "fetch or write the file again")
         if count.is_bad:
-            yield Problem("not_finite", f"{where}: {_described(count, tensor.info.elements)}", path, name)
+            code = "bool_invalid" if count.not_bool else "not_finite"
+            yield Problem(code, f"{where}: {_described(count, tensor.info.elements)}", path, name)
         if count.zero_bytes >= ZEROS:
             message = f"{where}: {count.zero_bytes:,} of its {tensor.info.nbytes:,} bytes are blocks of zeros"
             hint = "a download with holes looks like this; so does a layer that was never trained"

@@ -48,13 +48,14 @@ class Module:
 def module_tree(tensors: Iterable[TensorInfo], depth: int) -> Module:
     """The tree down to ``depth`` levels below the root; what lies deeper is counted in its ancestors.
 
-    A tensor's own last part (``weight``) is no module. Children are in natural order: ``2`` before ``10``.
+    A tensor's own last part (``weight``) is no module; tensors in none are those of the module named ``""``. Children
+    are in natural order: ``2`` before ``10``.
     """
     root = Module("")
     for info in tensors:
         root._count(info)
         module = root
-        for part in info.name.split(".")[:-1][:depth]:
+        for part in info.name.split(".")[:-1][:depth] or [""]:
             module = module.children.setdefault(part, Module(part))
             module._count(info)
     return root

@@ -32,10 +32,12 @@ def test_a_module_holds_at_least_what_its_children_hold(names: list[str], depth:
 
 
 @given(NAMES, st.integers(1, 4))
-def test_the_rows_of_the_first_level_hold_everything_but_the_root_s_own_tensors(names: list[str], depth: int) -> None:
+def test_the_rows_of_the_first_level_hold_everything(names: list[str], depth: int) -> None:
     root = module_tree([info(name) for name in names], depth)
-    shown = sum(module.parameters for level, _, module in rows(root) if level == 0)
-    assert shown == sum(3 for name in names if "." in name)
+    first = [module for level, _, module in rows(root) if level == 0]
+    assert sum(module.parameters for module in first) == root.parameters
+    # Tensors without a dot are in no module, and stand together.
+    assert sum(module.tensors for module in first if module.name == "") == sum("." not in name for name in names)
 
 
 def test_alike_layers_in_a_row_are_one_line() -> None:

@@ -58,7 +58,7 @@ CASES: list[Case] = [
     reject("inf-f8-e5m2", _values("F8_E5M2", b"\x7c\xfd\x7b", 1), "not_finite", "1 NaN and 1 infinite", deep=True),
     reject("nan-f8-fnuz", _values("F8_E4M3FNUZ", b"\x80\x7f", 1), "not_finite", "1 NaN of 2", deep=True),
     reject("nan-f8-scale", _values("F8_E8M0", b"\xff\xfe", 1), "not_finite", "1 NaN of 2", deep=True),
-    reject("bool-of-two", _values("BOOL", b"\0\1\2", 1), "not_finite", "1 neither 0 nor 1 of 3", deep=True),
+    reject("bool-of-two", _values("BOOL", b"\0\1\2", 1), "bool_invalid", "1 neither 0 nor 1 of 3", deep=True),
     reject("bit-flipped", _recorded(37), "digest_mismatch", "'a'", "SHA-256", deep=True),
     reject("digests-of-another-tensor", _recorded(None, other_name=True), "digests_stale", "0 of the 1", deep=True),
     reject("digests-of-another-dtype", _recorded(None, other_dtype=True), "digests_stale", "dtypes", deep=True),
