@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shardtool.checkpoint.needed import Wanted
-from shardtool.errors import InputError, UsageError
+from shardtool.errors import HubError, InputError, UsageError
 from shardtool.events import Listener, Note, ignore
 
 T = TypeVar("T")
@@ -69,6 +69,14 @@ def parse_source(text: str, *, revision: str | None = None, subfolder: str | Non
         return _local(demo_path(), text, folder, revision)
     if not text.startswith("hf://") and (path := _existing(text)):
         return _local(path, text, subfolder, revision)
+    if text.startswith(f"{DEMO}/"):
+        inside = text.removeprefix(f"{DEMO}/").rstrip("/").replace(":", "/")
+        raise InputError(
+            f"{text}: no such file or folder",
+            code="file_missing",
+            path=text,
+            hint=f"a part of the embedded model is written {DEMO}:{inside}; a repo on the Hub hf://{text}",
+        )
     found = _HUB.fullmatch(text.removeprefix("hf://"))
     if found is None or ".." in found["repo"]:
         raise InputError(
@@ -146,7 +154,8 @@ def _fetched(source: LocalSource | HubSource, wanted: Wanted, *, offline: bool, 
         return source.path
     from shardtool.hub.fetch import fetch
 
-    return fetch(source, wanted, offline=offline, on_event=on_event)
+    with _or_misspelt(source):
+        return fetch(source, wanted, offline=offline, on_event=on_event)
 
 
 def look_into(
@@ -167,7 +176,8 @@ def look_into(
         return look(source.path)
     from shardtool.hub import remote
 
-    return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
+    with _or_misspelt(source):
+        return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
 
 
 @contextmanager
@@ -184,8 +194,25 @@ def structure_of(
         return
     from shardtool.hub import remote
 
-    with remote.structure_of(source, variant=variant, texts=True, offline=offline, on_event=on_event) as path:
+    with (
+        _or_misspelt(source),
+        remote.structure_of(source, variant=variant, texts=True, offline=offline, on_event=on_event) as path,
+    ):
         yield path
+
+
+@contextmanager
+def _or_misspelt(source: HubSource) -> Iterator[None]:
+    """Where the Hub says no to what may have been meant as a local path, say so too."""
+    try:
+        yield
+    except HubError as error:
+        folder = source.repo.partition("/")[0]
+        if source.text.startswith("hf://") or not Path(folder).is_dir():
+            raise
+        told = f"the folder {folder} here holds no {source.repo.partition('/')[2]}, so this was taken for a repo"
+        hint = f"{told}; {error.hint}" if error.hint else told
+        raise HubError(error.message, code=error.code, path=error.path, hint=hint) from error
 
 
 def _tell_shadowed(source: LocalSource, on_event: Listener) -> None:

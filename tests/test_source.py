@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardtool.errors import InputError, UsageError
+from shardtool.errors import HubError, InputError, UsageError
 from shardtool.events import Event, Note
 from shardtool.source import HubSource, LocalSource, demo_path, local_path, look_into, parse_source
 
@@ -106,3 +106,25 @@ def test_a_path_spelled_like_a_repo_in_the_cache_is_told(tmp_path: Path, monkeyp
     local_path(parse_source("./org/name"), on_event=events.append)
     assert [event.code for event in events if isinstance(event, Note)] == ["path_taken"]
     assert "hf://org/name" in str(events[0])
+
+
+@pytest.mark.parametrize("text", ["demo/vae", "demo/vae/", "demo/unet/config.json", "demo/text_encoder:x"])
+def test_a_part_of_the_demo_spelled_as_a_path_is_told_how_it_is_spelled(text: str) -> None:
+    """It would else be looked for on the Hub, as a repo of somebody called demo."""
+    with pytest.raises(InputError) as error:
+        parse_source(text)
+    assert error.value.hint is not None
+    assert f"written demo:{text.removeprefix('demo/').rstrip('/').replace(':', '/')};" in error.value.hint
+
+
+def test_a_misspelt_path_that_looks_like_a_repo_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for text, told in (("models/vea", True), ("hf://models/vea", False), ("others/vea", False)):
+        source = parse_source(text)
+        with pytest.raises(HubError) as error:
+            local_path(source, offline=True)
+        assert ("the folder models here holds no vea" in (error.value.hint or "")) is told
+        with pytest.raises(HubError) as error:
+            look_into(source, lambda path: path, offline=True)
+        assert ("the folder models here holds no vea" in (error.value.hint or "")) is told
