@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from shardtool.generation.run import Outcome
 
 
+_SHOWN_IMAGES: Final = 50
+"""Rows of a plan that people are shown; a file of prompts may ask for a hundred thousand."""
+
 _DTYPES: Final[tuple[Dtype, ...]] = ("fp32", "fp16", "bf16")
 
 
@@ -85,7 +88,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
 
 def plan_view(plan: Plan) -> list[RenderableType]:
     images = table("image", "seed", "size", "steps", "tokens", "prompt", right=("seed", "steps", "tokens"))
-    for job in plan.jobs:
+    for job in plan.jobs[:_SHOWN_IMAGES]:
         settings = job.settings
         size = f"{settings.width}×{settings.height}"
         tokens = ", ".join(f"{length.tokens} of {length.limit}" for length in plan.lengths.get(job.index, ())[:1])
@@ -102,7 +105,9 @@ def plan_view(plan: Plan) -> list[RenderableType]:
     for offload in OFFLOADS:
         name = "all on one device" if offload == "none" else f"--offload {offload}"
         memory.add_row(name, *(format_size(needs.device_bytes(dtype, offload)) for dtype in _DTYPES))
-    return [f"{show(model.facts.class_name)}  {show(model.path)}", "", components, "", memory, "", images]
+    more = len(plan.jobs) - _SHOWN_IMAGES
+    rest = [f"… and {more:,} more (all of them with --json)"] if more > 0 else []
+    return [f"{show(model.facts.class_name)}  {show(model.path)}", "", components, "", memory, "", images, *rest]
 
 
 def made_data(plan: Plan, outcome: Outcome) -> dict[str, Any]:

@@ -114,6 +114,14 @@ class OpenFile:
         self.close()
 
 
+def read_whole(path: Path, *, limit: int, code: str) -> bytes:
+    """The contents of a small file. Raises ``InputError``: with ``code`` where it is larger than ``limit`` bytes."""
+    with OpenFile(path) as file:
+        if file.size > limit:
+            raise InputError(f"{path}: {file.size:,} bytes, where at most {limit:,} make sense", code=code, path=path)
+        return file.read_at(0, file.size)
+
+
 def _open_regular(path: Path) -> int:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:

@@ -12,7 +12,7 @@ from math import isinf
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.files import read_whole
 from shardtool.checkpoint.foreign import SNIFF, recognise
 from shardtool.errors import InputError
 
@@ -98,10 +98,7 @@ def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dic
 
     Raises ``InputError``: with ``code`` where the contents are at fault, else with what ``OpenFile`` found.
     """
-    with OpenFile(path) as file:
-        if file.size > limit:
-            raise InputError(f"{path}: {file.size:,} bytes, where at most {limit:,} make sense", code=code, path=path)
-        data = file.read_at(0, file.size)
+    data = read_whole(path, limit=limit, code=code)
     try:
         return parse_json_object(data)
     except ValueError as error:

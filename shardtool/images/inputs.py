@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardtool.checkpoint.files import OpenFile
 from shardtool.errors import InputError
 from shardtool.images.settings import Settings
 
@@ -16,27 +18,27 @@ if TYPE_CHECKING:
 
 def read_image(path: Path) -> Image.Image:
     """The image in the file ``path``, decoded whole. Raises ``InputError`` where it is missing or no image."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
-    with image_faults(path), Image.open(path) as image:
+    with opened_image(path) as image:
         image.load()
         return ImageOps.exif_transpose(image)
 
 
 @contextmanager
-def image_faults(path: Path) -> Iterator[None]:
-    """What goes wrong with the image in the file ``path`` becomes an ``InputError`` that names it."""
+def opened_image(path: Path) -> Iterator[Image.Image]:
+    """The image in the file ``path``; what goes wrong with it in the block becomes an ``InputError`` that names it."""
     from PIL import Image, UnidentifiedImageError
 
-    try:
-        yield
-    except UnidentifiedImageError as error:
-        raise InputError(f"{path}: no image", code="image_invalid", path=path) from error
-    except OSError as error:
-        code = "file_missing" if isinstance(error, FileNotFoundError) else "image_invalid"
-        raise InputError(f"{path}: {error.strerror or error}", code=code, path=path) from error
-    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: {error}", code="image_invalid", path=path) from error
+    with OpenFile(path) as file, os.fdopen(os.dup(file.fd), "rb") as stream:
+        try:
+            with Image.open(stream) as image:
+                yield image
+        except UnidentifiedImageError as error:
+            raise InputError(f"{path}: no image", code="image_invalid", path=path) from error
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"{path}: {reason}", code="image_invalid", path=path) from error
 
 
 def image_size(path: Path) -> tuple[int, int]:

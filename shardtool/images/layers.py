@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from shardtool.checkpoint.files import read_whole
+from shardtool.checkpoint.strict_json import CONFIG_LIMIT
 from shardtool.errors import InputError, ShardtoolError, UsageError
 
 T = TypeVar("T")
@@ -93,9 +95,7 @@ def read_config(path: Path, command: str, known: Iterable[str]) -> dict[str, Any
     Raises ``InputError`` where the file is missing, no TOML, or has a key that is no option.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", code="file_missing", path=path) from error
+        table = tomllib.loads(read_whole(path, limit=CONFIG_LIMIT, code="config_invalid").decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}", code="config_invalid", path=path) from error
     own = table.get(command, {})

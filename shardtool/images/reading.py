@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from shardtool.images.comfyui import settings_of_graph
 from shardtool.images.files import IPTC
-from shardtool.images.inputs import image_faults
+from shardtool.images.inputs import opened_image
 from shardtool.images.invokeai import settings_of_invokeai
 from shardtool.images.parameters import parse_parameters
 from shardtool.images.record import SCHEMA
@@ -89,9 +89,7 @@ def _json_object(text: str | None) -> dict[str, Any] | None:
 
 def _texts(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Every piece of text in the image by its key, and the image's format and size."""
-    from PIL import Image
-
-    with image_faults(path), warnings.catch_warnings(), Image.open(path) as image:
+    with warnings.catch_warnings(), opened_image(path) as image:
         warnings.simplefilter("ignore")  # damaged EXIF is no news to the user
         if image.format == "PNG":
             image.load()  # text may come after the pixels

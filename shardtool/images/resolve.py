@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.header import read_header
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note, ignore
 from shardtool.fit import require_partners
@@ -132,4 +134,6 @@ def _find_lora(text: str, choice: ModelChoice, on_event: Listener) -> LoraFile:
         path = files[0]
     if path.suffix != ".safetensors":
         raise InputError(f"{path}: a LoRA is read from .safetensors only", code="lora_invalid", path=path)
+    with OpenFile(path) as file:
+        read_header(file)  # damage is told before anything is loaded
     return LoraFile(typed, path, scale)

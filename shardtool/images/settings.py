@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -75,7 +75,7 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         """Every setting; paths as text, and nothing of an image where there is none."""
-        values = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         if self.image is None:
             for key in ("image", "mask", "strength"):
                 del values[key]

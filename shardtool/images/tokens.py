@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from shardtool.checkpoint.files import read_whole
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note
@@ -69,8 +70,8 @@ class PromptTokenizer:
 def _build(folder: Path) -> Tokenizer:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    if (folder / "tokenizer.json").exists():
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if (path := folder / "tokenizer.json").exists():
+        tokenizer = Tokenizer.from_buffer(read_whole(path, limit=_VOCABULARY_LIMIT, code="tokenizer_invalid"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -99,9 +100,9 @@ def _build(folder: Path) -> Tokenizer:
 
 def _merges(path: Path) -> list[tuple[str, str]]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", code="tokenizer_invalid", path=path) from error
+        lines = read_whole(path, limit=_VOCABULARY_LIMIT, code="tokenizer_invalid").decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8", code="tokenizer_invalid", path=path) from error
     pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
@@ -116,7 +117,9 @@ def read_tokenizers(parts: PipelineParts) -> tuple[PromptTokenizer, ...]:
             continue
         # SDXL's two tokenizers differ in the padding alone, so the second is usually the first again.
         content = b"".join(
-            path.read_bytes() for file in ("tokenizer.json", "merges.txt") if (path := part.folder / file).exists()
+            read_whole(path, limit=_VOCABULARY_LIMIT, code="tokenizer_invalid")
+            for file in ("tokenizer.json", "merges.txt")
+            if (path := part.folder / file).exists()
         )
         if content not in seen:
             seen[content] = PromptTokenizer(part.folder)

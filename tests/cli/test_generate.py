@@ -488,6 +488,36 @@ def test_a_bad_value_says_so_in_a_line_before_anything_is_loaded(arguments: list
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("option", ["--replay", "--resume", "--config", "--image", "--lora"])
+@pytest.mark.parametrize(("kind", "words"), [("pipe", "is a pipe"), ("device", "is a device"), ("folder", "folder")])
+def test_what_is_no_file_is_refused_before_it_is_waited_for(
+    elsewhere: Path, option: str, kind: str, words: str
+) -> None:
+    """A pipe would be waited for, and /dev/zero read until memory is gone. (Prompts may come through a pipe.)"""
+    place = elsewhere / ("x.safetensors" if option in ("--lora", "--resume") else "x.png")
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "device":
+        place.symlink_to("/dev/zero")
+    else:
+        place.mkdir()
+    result = run("dog", option, place, "--dry-run")
+    assert result.exit_code == 3, result.output
+    assert f"error: {place}" in result.stderr
+    assert words in result.stderr or (option, kind) == ("--lora", "folder")
+
+
+def test_a_plan_of_many_images_shows_the_first_and_counts_the_rest(elsewhere: Path) -> None:
+    (elsewhere / "many.txt").write_text("".join(f"dog {number}\n" for number in range(60)))
+    result = run("--prompts-file", "many.txt", "--seed", 1, "--dry-run")
+    assert result.exit_code == 0
+    assert "… and 10 more" in result.stdout
+    assert "dog 49" in result.stdout
+    assert "dog 50" not in result.stdout
+    images = json.loads(run("--prompts-file", "many.txt", "--dry-run", "--json").stdout)["data"]["images"]
+    assert len(images) == 60
+
+
 def test_values_that_only_the_machine_can_judge() -> None:
     for option, value, code in (("--device", "toaster", 2), ("--dtype", "fp8", 2), ("--offload", "some", 2)):
         assert run("dog", option, value, "-q").exit_code == code, option

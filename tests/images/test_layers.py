@@ -78,7 +78,7 @@ def test_a_config_file_is_a_table_with_the_options(tmp_path: Path) -> None:
         ("[generate]\nstepz = 2\n", InputError, '"stepz" is no option of generate'),
         ("steps = 2\n", InputError, r"no table \[generate\]"),
         ("[generate\n", InputError, "not TOML"),
-        (None, InputError, "No such file"),
+        (None, InputError, "no such file"),
     ],
 )
 def test_a_bad_config_file(tmp_path: Path, text: str | None, error: type[ShardtoolError], words: str) -> None:
