@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -54,6 +54,19 @@ def test_no_two_neighbours_would_fit_in_one_file(sizes: list[int], limit: int) -
     files = plan_files(items, META, Split(limit, allow_oversize=True))
     for one, other in pairwise(files):
         assert one.data + other.items[0].nbytes + BLOCK + 300 + 100 * len(one.items) > limit
+
+
+@given(SIZES, st.integers(5_000, 4 * SHARE_FROM))
+@settings(max_examples=150)
+def test_a_file_may_be_exactly_as_large_as_the_limit(sizes: list[int], limit: int) -> None:
+    """Lowering the limit to the size of the largest file changes nothing; one byte less, and that file is another."""
+    items = run_of(sizes)
+    files = plan_files(items, META, Split(limit, allow_oversize=True))
+    largest = max(file.size for file in files)
+    if len(files) == 1 or largest > limit:
+        return
+    assert plan_files(items, META, Split(largest)) == files
+    assert all(file.size < largest for file in plan_files(items, META, Split(largest - 1, allow_oversize=True)))
 
 
 def test_a_large_shard_begins_where_its_source_does_modulo_a_block() -> None:
@@ -107,6 +120,21 @@ def test_a_number_of_shards_is_kept_exactly(sizes: list[int], count: int) -> Non
 def test_a_number_of_shards_gives_nearly_equal_ones() -> None:
     files = plan_files(run_of([50_000] * 12), META, Split(None, 5))
     assert sorted(len(file.items) for file in files) == [2, 2, 2, 3, 3]
+
+
+def smallest_largest(sizes: Sequence[int], count: int) -> int:
+    """The least that the largest of ``count`` runs of ``sizes`` can hold, by trying every division."""
+    cuts = combinations(range(1, len(sizes)), count - 1)
+    return min(max(sum(sizes[a:b]) for a, b in pairwise([0, *cut, len(sizes)])) for cut in cuts)
+
+
+@given(st.lists(st.integers(1, 20).map(lambda n: 10_000 * n), min_size=2, max_size=9), st.data())
+@settings(max_examples=150)
+def test_the_largest_of_a_number_of_shards_is_as_small_as_can_be(sizes: list[int], data: st.DataObject) -> None:
+    """Sizes differ by more than all headers together, so that the data alone decides."""
+    count = data.draw(st.integers(2, len(sizes)))
+    files = plan_files(run_of(sizes), META, Split(None, count))
+    assert max(file.data for file in files) == smallest_largest(sizes, count)
 
 
 def test_balance_leaves_no_small_last_file() -> None:
