@@ -24,11 +24,13 @@ from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import RefusedError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
 from shardtool.load_plan import STRICT, Allowed
+from shardtool.matching import Match, match_names
+from shardtool.meta_model import build_on_meta
 from shardtool.needs import Dtype
 from shardtool.parts import Part
 from shardtool.quiet import quiet
 from shardtool.recast import Recast, start_recast
-from shardtool.strict import Match, build_on_meta, match_names, require_fit
+from shardtool.strict import require_fit
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardtool.checkpoint.classes import class_problem
 from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
-from shardtool.checkpoint.inventory import Checkpoint, examine
+from shardtool.checkpoint.inventory import Checkpoint, StoredTensor, examine
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, Note, ignore
@@ -39,6 +39,13 @@ class Part:
     @property
     def config_path(self) -> Path:
         return self.folder / "config.json"
+
+    @property
+    def stored(self) -> Mapping[str, StoredTensor]:
+        """The tensors of its checkpoint by name; of a part that has one."""
+        if self.checkpoint is None:
+            raise AssertionError(self.name)
+        return self.checkpoint.tensors
 
 
 @dataclass(frozen=True)

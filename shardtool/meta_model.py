@@ -1,0 +1,75 @@
+"""The model that a config describes, built on the meta device: names and shapes, and no memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffusers
+import torch
+from diffusers.models.modeling_utils import no_init_weights
+
+from shardtool.classes import model_class
+from shardtool.errors import InputError
+from shardtool.parts import Part
+from shardtool.quiet import quiet
+
+SLACK = 10_000
+"""Parameters a model may have beyond four for each stored tensor, before its config is refused as absurd."""
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+def build_on_meta(part: Part) -> Any:
+    """The model of a part with weights, built on the meta device: names and shapes, no memory.
+
+    A config can ask for any number of layers; building stops as soon as the model has far more parameters than the
+    headers hold tensors. Raises ``InputError`` where no model can be made from the config.
+    """
+    found = model_class(part)
+    if (part.config or {}).get("quantization_config"):
+        raise InputError(
+            f"{part.config_path}: the weights are quantised, and only the quantiser knows what belongs to what",
+            code="quantised",
+            path=part.config_path,
+            hint=f"load it with {part.library} itself, or use the weights that it was made from",
+        )
+    limit = 4 * len(part.stored) + SLACK
+    count = 0
+
+    def cap(module: torch.nn.Module, name: str, item: object) -> None:  # noqa: ARG001 (torch calls it so)
+        nonlocal count
+        count += 1
+        if count > limit:
+            raise _TooLargeError
+
+    parameters = torch.nn.modules.module.register_module_parameter_registration_hook(cap)
+    modules = torch.nn.modules.module.register_module_module_registration_hook(cap)
+    try:
+        with quiet(), no_init_weights(), torch.device("meta"):
+            return _construct(found, part)
+    except _TooLargeError:
+        message = f"asks for a model of more than {limit:,} parts, and the weights are {len(part.stored):,} tensors"
+        raise _bad_config(part, message) from None
+    except Exception as error:  # a config from elsewhere can fail in any way in a foreign class
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise _bad_config(part, f"{part.class_name} cannot be built from it: {reason:.300}") from error
+    finally:
+        parameters.remove()
+        modules.remove()
+
+
+def _construct(found: Any, part: Part) -> Any:
+    if issubclass(found, diffusers.ModelMixin):
+        return found.from_config(dict(part.config or {}))
+    return found(found.config_class.from_pretrained(part.folder, local_files_only=True))
+
+
+def _bad_config(part: Part, message: str) -> InputError:
+    return InputError(
+        f"{part.config_path}: {message}",
+        code="config_invalid",
+        path=part.config_path,
+        hint="fetch the config.json that belongs to these weights",
+    )
