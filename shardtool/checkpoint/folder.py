@@ -174,9 +174,10 @@ def read_pipeline(path: Path) -> PipelineFolder:
     for key, value in content.items():
         if key.startswith("_"):
             continue
-        if not isinstance(value, list):
+        is_component = isinstance(value, list) or (key.isidentifier() and (path / key).is_dir())
+        if not is_component:
             settings[key] = value
-        elif len(value) == 2 and all(isinstance(part, str) for part in value):
+        elif isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
             _check_component_name(index, key)
             components[key] = (value[0], value[1])
         elif value != [None, None]:

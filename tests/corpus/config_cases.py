@@ -131,6 +131,8 @@ CASES: list[Case] = [
     reject("pipeline-component-absolute", _pipeline_values(**{"/etc": ["diffusers", "A"]}), "unsafe_path", "/etc"),
     reject("pipeline-component-malformed", _pipeline_values(unet=["diffusers"]), "model_index_invalid", "unet"),
     reject("pipeline-component-of-numbers", _pipeline_values(unet=[1, 2]), "model_index_invalid", "unet"),
+    reject("pipeline-component-of-text", _pipeline_values(unet="x"), "model_index_invalid", "unet"),
+    reject("pipeline-component-of-nothing", _pipeline_values(unet={}), "model_index_invalid", "unet"),
     reject(
         "pipeline-component-missing", _pipeline_values(vae=["diffusers", "AutoencoderKL"]), "component_missing", "vae"
     ),
