@@ -7,6 +7,7 @@ multiplied". What is compared here is what its pipelines do with the parts (0.42
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,12 +19,15 @@ from shardtool.parts import PipelineParts
 _TIME_IDS = 6
 """Numbers in SDXL's size conditioning: original size, crop, target size. The refiner has five, with a score."""
 
+_SCALES = ("scaling_factor", "shift_factor", "latents_mean", "latents_std")
+
 
 def check_partners(parts: PipelineParts) -> tuple[Problem, ...]:
     """Every way in which the parts do not fit each other; empty where they do, or where nothing is known of the family.
 
     Compared are the widths of cross attention and of the pooled projection with the text encoders, the latent channels
-    of the denoiser and the VAE, the tokenizers with their encoders, and the kind of the scheduler.
+    of the denoiser and the VAE, the tokenizers with their encoders, and the kind of the scheduler; what a picture is
+    scaled with must be numbers.
     """
     family = family_of(parts.class_name)
     problems: list[Problem] = []
@@ -34,6 +38,7 @@ def check_partners(parts: PipelineParts) -> tuple[Problem, ...]:
     if family is not None:
         problems.extend(_scheduler_problems(parts, family))
     problems.extend(_tokenizer_problems(parts))
+    problems.extend(_scaling_problems(parts))
     return tuple(problems)
 
 
@@ -186,3 +191,18 @@ def _tokenizer_problems(parts: PipelineParts) -> Iterator[Problem]:
                 str(path),
                 hint=f"use the tokenizer that belongs to this {name.replace('tokenizer', 'text encoder', 1)}",
             )
+
+
+def _scaling_problems(parts: PipelineParts) -> Iterator[Problem]:
+    """The VAE's numbers, which are first used when the picture is decoded, after all the steps."""
+    path = parts.config_path("vae")
+    for key, value in (parts.config("vae") or {}).items():
+        numbers = value if key in ("latents_mean", "latents_std") and isinstance(value, list) else [value]
+        if key not in _SCALES or value is None or all(_is_finite(number) for number in numbers):
+            continue
+        fault = f"{key} is {value!r:.80}, no number"
+        yield Problem("config_invalid", f"{path}: {fault}", path, hint="fetch the config.json of these weights")
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

@@ -87,6 +87,19 @@ def test_a_vae_with_other_latents_does_not_fit(demo: Path, tmp_path: Path) -> No
     assert "in_channels 4, the VAE has 16 latent channels" in problem.message
 
 
+@pytest.mark.parametrize("key", ["scaling_factor", "shift_factor", "latents_mean", "latents_std"])
+@pytest.mark.parametrize("value", ["x", True, [1, "x"], {}])
+def test_what_a_picture_is_scaled_with_is_a_number(demo: Path, tmp_path: Path, key: str, value: object) -> None:
+    """The VAE is asked for it after all the steps, when the picture is made."""
+    vae = copied(demo / "vae", tmp_path / "vae")
+    edited(vae / "config.json", **{key: value})
+    (problem,) = problems(demo, vae=vae)
+    assert (problem.code, problem.path) == ("config_invalid", str(vae / "config.json"))
+    assert key in problem.message
+    edited(vae / "config.json", **{key: [0.5, 1, 2, 3] if key.startswith("latents") else None})
+    assert problems(demo, vae=vae) == ()
+
+
 def test_a_projection_of_the_text_before_cross_attention_counts(sd: Path, tmp_path: Path) -> None:
     """Kandinsky-like UNets project the text themselves; the width before that is what must fit."""
     unet = copied(sd / "unet", tmp_path / "unet")

@@ -93,7 +93,7 @@ class Studio:
     def make(self, job: Job, begun: Kept | None = None) -> Picture:
         """Make one picture, or go on with one that was ``begun``.
 
-        Raises ``RunError`` where the result is no picture, or memory runs out.
+        Raises ``RunError`` where the model fails, the result is no picture, or memory runs out.
         """
         started = time.perf_counter()
         settings = job.settings
@@ -113,10 +113,14 @@ class Studio:
                 except RunError as error:
                     raise self._no_picture(job, error, steps.state(settings.steps_run, latents)) from error
             self.built.pipe.maybe_free_model_hooks()
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
-                raise
+        except (torch.OutOfMemoryError, MemoryError) as error:
             raise _out_of_memory(self.built) from error
+        except ShardtoolError:
+            raise
+        except Exception as error:  # classes of elsewhere, with configs of elsewhere, can fail in any way
+            if isinstance(error, RuntimeError) and "memory" in str(error).lower():
+                raise _out_of_memory(self.built) from error
+            raise _model_failed(self.built, error) from error
         finally:
             self.built.pipe.scheduler = self._scheduler
         if decoded.retried:
@@ -222,6 +226,15 @@ def begin_progress(on_event: Listener, jobs: Sequence[Job]) -> Callable[[], None
         on_event(Finished("images"))
 
     return end
+
+
+def _model_failed(built: BuiltPipeline, error: Exception) -> RunError:
+    reason = (str(error).strip() or "no reason given").splitlines()[0]
+    return RunError(
+        f"{built.pipe.config._name_or_path}: the model failed at its work: {type(error).__name__}: {reason:.300}",
+        code="model_failed",
+        hint="its parts or their configs may not belong together: `shardtool verify` it; --debug shows where it failed",
+    )
 
 
 def _out_of_memory(built: BuiltPipeline) -> RunError:

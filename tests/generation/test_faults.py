@@ -97,10 +97,21 @@ def test_out_of_memory_on_the_cpu_is_caught_too(fresh: BuiltPipeline) -> None:
     assert "offload" not in (error.value.hint or "")
 
 
-def test_other_errors_of_torch_are_not_called_memory(fresh: BuiltPipeline) -> None:
-    fresh.pipe.unet.register_forward_pre_hook(lambda *_: torch.ones(2) @ torch.ones(3))
-    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        (lambda *_: torch.ones(2) @ torch.ones(3), "RuntimeError: inconsistent tensor size"),
+        (lambda *_: "x" / 2, "TypeError: unsupported operand"),
+        (lambda *_: {}["x"], "KeyError"),
+    ],
+)
+def test_other_failures_of_a_model_are_told_as_such(fresh: BuiltPipeline, fails: Any, words: str) -> None:
+    """Neither as memory nor as a bug of this program: classes and configs come from elsewhere."""
+    fresh.pipe.unet.register_forward_pre_hook(fails)
+    with pytest.raises(RunError, match=words) as error:
         dog(fresh)
+    assert (error.value.code, error.value.exit_code) == ("model_failed", 5)
+    assert error.value.__cause__ is not None
 
 
 def test_keep_going_makes_the_others_and_returns_the_failures(fresh: BuiltPipeline) -> None:
