@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -31,10 +32,14 @@ class Terminated(KeyboardInterrupt):
 
 
 def prepare() -> None:
-    """Give closed streams a place to go, and let SIGTERM clean up."""
+    """Give closed streams a place to go and others a way to say everything, and let SIGTERM clean up."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (for as long as it runs)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a test's stand-in takes everything
+            # A terminal that is not UTF-8 sees an escape for what it cannot show, not a failure.
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _on_sigterm)
 
 

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent.parent
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     """Run ``line`` in bash, where ``$S`` is shardtool."""
     program = f'S="{sys.executable} -m cli"; {line}'
-    return subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        ["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
@@ -55,6 +57,15 @@ def test_an_answer_that_cannot_be_written_is_a_failure(line: str, buffered: str)
     assert ran.returncode == 5
     assert ran.stderr.startswith("error: the output cannot be written: ")
     assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("line", ["inspect demo:unet", "verify demo --structure", "generate dog --dry-run", "-h"])
+def test_a_stream_that_cannot_show_everything_fails_nothing(encoding: str, line: str) -> None:
+    ran = shell(f"PYTHONIOENCODING={encoding} $S {line}")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+    assert encoding != "ascii" or ran.stdout.isascii()
 
 
 def test_a_full_disk_under_stderr_is_no_success_either() -> None:
