@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
@@ -27,6 +28,14 @@ _PARSERS_OWN: Any = typer.BadParameter.__base__
 """What Typer raises, and explains, where the command line makes no sense to its parser."""
 
 
+_PLAIN = {"·": "-", "×": "x", "…": "...", "–": "-", "→": "->", "≤": "<=", "≥": ">="} | {
+    **dict.fromkeys("─━", "-"),
+    **dict.fromkeys("│├└┃", "|"),
+    "█": "#",
+    "░": ".",
+}
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, so that what Ctrl-C cleans up is cleaned up too."""
 
@@ -38,9 +47,20 @@ def prepare() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (for as long as it runs)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a test's stand-in takes everything
-            # A terminal that is not UTF-8 sees an escape for what it cannot show, not a failure.
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="plainly")
     signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _say_plainly(error: UnicodeError) -> tuple[str, int]:
+    """What a stream that is not UTF-8 shows instead: our own signs in ASCII, anything else as an escape."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    shown = (_PLAIN.get(char) or char.encode("ascii", "backslashreplace").decode() for char in lost)
+    return "".join(shown), error.end
+
+
+codecs.register_error("plainly", _say_plainly)
 
 
 def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001

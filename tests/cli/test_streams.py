@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,10 +16,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     """Run ``line`` in bash, where ``$S`` is shardtool."""
+    how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
     program = f'S="{sys.executable} -m cli"; {line}'
-    return subprocess.run(
-        ["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
-    )
+    return subprocess.run(["bash", "-c", program], cwd=ROOT, **how)
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
@@ -66,6 +66,7 @@ def test_a_stream_that_cannot_show_everything_fails_nothing(encoding: str, line:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
     assert encoding != "ascii" or ran.stdout.isascii()
+    assert "\\u" not in ran.stdout
 
 
 def test_a_full_disk_under_stderr_is_no_success_either() -> None:
