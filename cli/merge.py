@@ -11,7 +11,7 @@ from shardtool.checkpoint.plan import WHOLE
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
 from shardtool.checkpoint.shard import Shape, plan_job
 from shardtool.checkpoint.write import Manner
-from shardtool.source import local_path, parse_source
+from shardtool.source import parse_source
 
 from .options import (
     DryRunOpt,
@@ -31,6 +31,7 @@ from .writing import (
     NoFsyncOpt,
     VerifyOpt,
     carry_out,
+    path_of,
     pickle_reader,
     show_outcome,
     target_for,
@@ -69,18 +70,22 @@ def merge(
     """
     target = target_for(output, source, "merged")
     pickles = pickle_reader() if allow_pickle else None
-    with progress(out) as on_event:
-        path = local_path(
-            parse_source(source, revision=revision, subfolder=subfolder),
+    found = parse_source(source, revision=revision, subfolder=subfolder)
+    with (
+        progress(out) as on_event,
+        path_of(
+            found,
             variant=None if variant == DEFAULT_VARIANT else variant,
             components=component,
-            or_default=True,
+            pickles=allow_pickle,
+            dry_run=dry_run,
             offline=offline,
             on_event=on_event,
-        )
+        ) as path,
+    ):
         job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), Shape(WHOLE))
         manner = Manner(overwrite, not no_fsync, digests, verify)
-        outcome = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
+        outcome = carry_out(out, found, job, target, manner, dry_run=dry_run, on_event=on_event)
     for note in pickles.notes if pickles else ():
         out.note(note)
     show_outcome(out, outcome)

@@ -35,6 +35,7 @@ from .writing import (
     NoFsyncOpt,
     VerifyOpt,
     carry_out,
+    path_of,
     pickle_reader,
     show_outcome,
     target_for,
@@ -114,23 +115,26 @@ def shard(
     target = target_for(output, source, "sharded")
     casting = _casting() if dtype else None
     pickles = pickle_reader() if allow_pickle else None
-    with progress(out) as on_event:
-        path = local_path(
-            parse_source(source, revision=revision, subfolder=subfolder),
+    found = parse_source(source, revision=revision, subfolder=subfolder)
+    with (
+        progress(out) as on_event,
+        path_of(
+            found,
             variant=None if dtype or variant == DEFAULT_VARIANT else variant,
             components=component,
-            or_default=True,
             pickles=allow_pickle,
+            dry_run=dry_run,
             offline=offline,
             on_event=on_event,
-        )
+        ) as path,
+    ):
         model = local_path(parse_source(like), offline=offline, on_event=on_event) if like else None
         shape = Shape(split, model, _cast(dtype, casting, allow_overflow=allow_overflow), keep_names)
         job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), shape)
         if split.limit is not None and not like:
             out.say(f"limit: {split.limit:,} bytes ({format_size(split.limit)}) a file, header included")
         manner = Manner(overwrite, not no_fsync, digests, verify)
-        outcome = carry_out(out, job, target, manner, dry_run=dry_run, on_event=on_event)
+        outcome = carry_out(out, found, job, target, manner, dry_run=dry_run, on_event=on_event)
     for note in [*(casting.notes() if casting else ()), *(pickles.notes if pickles else ())]:
         out.note(note)
     show_outcome(out, outcome, limit=split.limit)

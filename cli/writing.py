@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -18,7 +19,7 @@ from shardtool.checkpoint.write import Manner, Written, write_job
 from shardtool.errors import RefusedError, UsageError
 from shardtool.events import Listener, Note
 from shardtool.sizes import format_size
-from shardtool.source import DEMO, LocalSource, parse_source
+from shardtool.source import DEMO, HubSource, LocalSource, local_path, parse_source, structure_of
 
 from .completion import complete_component
 from .output import Output, show, table
@@ -63,6 +64,33 @@ def pickle_reader() -> PickleReader:
     return PickleReader()
 
 
+@contextmanager
+def path_of(
+    source: LocalSource | HubSource,
+    *,
+    variant: str | None,
+    components: list[str] | None,
+    pickles: bool,
+    dry_run: bool,
+    offline: bool,
+    on_event: Listener,
+) -> Iterator[Path]:
+    """The source on this machine. For a dry run nothing is downloaded but headers, unless pickles must be read."""
+    if dry_run and not pickles:
+        with structure_of(source, variant=variant, offline=offline, on_event=on_event) as path:
+            yield path
+        return
+    yield local_path(
+        source,
+        variant=variant,
+        components=components,
+        or_default=True,
+        pickles=pickles,
+        offline=offline,
+        on_event=on_event,
+    )
+
+
 def target_for(output: Path | None, source: str, ending: str) -> Path:
     """Where to write: ``output``, or ``SOURCE-ENDING`` beside a local source."""
     if output is not None:
@@ -89,12 +117,22 @@ class Outcome:
     line: str
 
 
-def carry_out(out: Output, job: Job, target: Path, manner: Manner, *, dry_run: bool, on_event: Listener) -> Outcome:
-    """Write the job, or look at what would be written."""
+def carry_out(
+    out: Output,
+    source: LocalSource | HubSource,
+    job: Job,
+    target: Path,
+    manner: Manner,
+    *,
+    dry_run: bool,
+    on_event: Listener,
+) -> Outcome:
+    """Write the job, which was planned for ``source``, or look at what would be written."""
     for note in job.notes:
         out.note(note)
     if dry_run:
-        return _preview(out, job, target, manner)
+        outcome = _preview(out, job, target, manner)
+        return _told_of_the_hub(out, outcome) if isinstance(source, HubSource) else outcome
     written = write_job(job, target, manner, on_event=on_event)
     data = {**_job_data(job, target, written), "dry_run": False}
     return Outcome(job, target, data, _summary(job, written, manner))
@@ -138,6 +176,16 @@ def _preview(out: Output, job: Job, target: Path, manner: Manner) -> Outcome:
         {**_job_data(job, target), **plan, "dry_run": True},
         f"would write {format_size(job.size)} to {target}, {way}; needs {format_size(room.needed)}",
     )
+
+
+def _told_of_the_hub(out: Output, outcome: Outcome) -> Outcome:
+    """The plan for a source of which only headers were fetched: in its own name, and with what is still to come."""
+    from shardtool.hub.naming import named_as_on_hub
+
+    weights = {file.path: file.size for planned in outcome.job.outputs for file in planned.part.checkpoint.files}
+    size = sum(weights.values())
+    out.say(f"would first download {format_size(size)}, less what the Hub's cache holds of it")
+    return replace(outcome, data=named_as_on_hub({**outcome.data, "download": size}))
 
 
 def _summary(job: Job, written: Written, manner: Manner) -> str:

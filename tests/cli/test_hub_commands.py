@@ -118,6 +118,30 @@ def test_shard_and_merge_download_once_and_then_work_offline(ask: Ask, hub: HubS
     assert ask.run("diff", str(tmp_path / "vae"), f"{BASE}:vae", "--offline")["exit_code"] == 0
 
 
+@pytest.mark.parametrize(("command", "source"), [("shard", "org/whole"), ("merge", "org/shards:unet")])
+def test_a_dry_run_of_shard_and_merge_downloads_headers_only(
+    ask: Ask, hub: HubServer, demo: Path, tmp_path: Path, command: str, source: str
+) -> None:
+    """The same plan as of the source at hand, and how much a real run would download."""
+    sharded = tmp_path / "shards"
+    assert ask.run("shard", str(demo), "--max-size", "1MB", "-o", str(sharded))["exit_code"] == 0
+    local = {"org/whole": demo, "org/shards:unet": sharded / "unet"}[source]
+    hub.add(source.partition(":")[0], demo if source == "org/whole" else sharded)
+    out = ["-o", str(tmp_path / "out"), "--dry-run", "--json"]
+    size = ["--max-size", "3MB"] if command == "shard" else []
+    here = data_of(ask.run(command, str(local), *out, *size))
+    hub.requests.clear()
+    there = data_of(ask.run(command, source, *out, *size))
+    weights = sum(path.stat().st_size for path in local.rglob("*.safetensors"))
+    assert there.pop("download") == weights
+    assert there.pop("source") == source.replace(":", "/")
+    here.pop("source")
+    assert {**there, "free": 0} == {**here, "free": 0}
+    assert sum(request.sent for request in hub.requests if request.served.endswith(".safetensors")) < 0.1 * weights
+    assert not (ask.home / "hub" / f"models--{source.partition(':')[0].replace('/', '--')}").exists()
+    assert not (tmp_path / "out").exists()
+
+
 def test_commands_on_local_sources_ask_nobody(ask: Ask, hub: HubServer, tmp_path: Path) -> None:
     hub.requests.clear()
     for arguments in (["inspect", "demo"], ["verify", "demo", "--structure"], ["shard", "demo:unet", "-o", "x"]):
