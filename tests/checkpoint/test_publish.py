@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import shutil
 import stat
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shardtool.checkpoint import swap
 from shardtool.checkpoint.plan import WHOLE, Split
 from shardtool.checkpoint.publish import staged
 from shardtool.checkpoint.selection import Choice
@@ -214,6 +217,73 @@ def test_a_run_killed_between_two_renames_is_taken_back(tmp_path: Path, source: 
         put(source, tmp_path / "out", None, Manner())
     assert tree_sums(tmp_path / "out") == before
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
+
+
+class _OldLibrary:
+    """A C library without ``renameat2``, or on a filesystem that cannot exchange names."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+
+class _OldFilesystem(_OldLibrary):
+    def renameat2(self, *_: object) -> int:
+        ctypes.set_errno(errno.EINVAL)
+        return -1
+
+
+@pytest.mark.parametrize("library", [_OldLibrary, _OldFilesystem])
+@pytest.mark.parametrize(("before", "after"), [(None, None), *SHAPES])
+def test_where_names_cannot_be_exchanged_the_result_is_the_same(
+    tmp_path: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: type,
+    before: int | None,
+    after: int | None,
+) -> None:
+    put(component(tmp_path / "old", some_tensors(seed=1)), tmp_path / "out", before)
+    put(source, tmp_path / "clean", after)
+    monkeypatch.setattr(ctypes, "CDLL", library)
+    swap._renameat2.cache_clear()
+    try:
+        put(source, tmp_path / "out", after)
+        put(source, tmp_path / "new", after)
+    finally:
+        swap._renameat2.cache_clear()
+    assert tree_sums(tmp_path / "out") == tree_sums(tmp_path / "new") == tree_sums(tmp_path / "clean")
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "old", "out", "new", "clean"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what was synced")
+@pytest.mark.parametrize("durable", [True, False])
+def test_everything_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    durable: bool,  # noqa: FBT001
+) -> None:
+    """Files, the folders that hold their names, and at last the folder that holds the target's own name."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def record(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    put(source, tmp_path / "deep" / "out", 80_000, Manner(durable=durable))
+    if not durable:
+        assert synced == []
+        return
+    staged_at = {path for path in synced if ".shardtool-" in path and path.endswith(".new")}
+    assert len(staged_at) == 1
+    stage = staged_at.pop()
+    written = {path.name for path in (tmp_path / "deep" / "out").iterdir()}
+    assert {Path(path).name for path in synced if Path(path).parent == Path(stage)} == written
+    assert str(tmp_path) in synced[: synced.index(stage)]  # the name of "deep"
+    assert synced.index(stage) > max(n for n, path in enumerate(synced) if Path(path).parent == Path(stage))
+    assert synced[-1] == str(tmp_path / "deep")
 
 
 def test_a_second_run_on_the_same_target_is_refused_naming_the_first(tmp_path: Path, source: Path) -> None:
