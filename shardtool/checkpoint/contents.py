@@ -19,6 +19,7 @@ from shardtool.checkpoint.folder import (
     PipelineFolder,
     WeightsFiles,
     choose_weights,
+    is_folder,
     kind_of,
     read_pipeline,
     weights_in,
@@ -118,7 +119,7 @@ def _unusable(pipeline: PipelineFolder, name: str) -> Problem | None:
     except InputError as error:
         return error.as_problem()
     hint = "the download or copy is incomplete: fetch it again"
-    if not os.path.isdir(folder):  # noqa: PTH112 (says no where it may not be looked at)
+    if not is_folder(folder):
         message = f"{folder}: no such folder, though model_index.json names the component {name}"
         return Problem("component_missing", message, str(folder), hint=hint)
     try:

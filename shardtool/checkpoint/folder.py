@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,11 @@ def kind_of(path: Path) -> Kind:
 def weights_in(folder: Path) -> dict[WeightsName, WeightsFiles]:
     """Every set of safetensors weights in ``folder``, by name. The files are only listed, none is opened."""
     return weights_among(names_in(folder))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` is a folder, as far as it may be looked at: ``Path.is_dir`` raises where it may not."""
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def names_in(folder: Path) -> list[str]:
@@ -156,7 +162,7 @@ class PipelineFolder:
 
     def with_weights(self) -> list[str]:
         """The components whose folder holds safetensors weights, in the order of ``model_index.json``."""
-        return [name for name in self.components if self.folder(name).is_dir() and weights_in(self.folder(name))]
+        return [name for name in self.components if is_folder(self.folder(name)) and weights_in(self.folder(name))]
 
 
 def read_pipeline(path: Path) -> PipelineFolder:
@@ -174,7 +180,7 @@ def read_pipeline(path: Path) -> PipelineFolder:
     for key, value in content.items():
         if key.startswith("_"):
             continue
-        is_component = isinstance(value, list) or (key.isidentifier() and (path / key).is_dir())
+        is_component = isinstance(value, list) or (key.isidentifier() and is_folder(path / key))
         if not is_component:
             settings[key] = value
         elif isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):

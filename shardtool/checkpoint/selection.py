@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
 from shardtool.checkpoint.digests import DIGESTS_NAME
-from shardtool.checkpoint.folder import PICKLE_SUFFIXES, Kind, choose_weights, kind_of, read_pipeline, weights_in
+from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.folder import (
+    PICKLE_SUFFIXES,
+    Kind,
+    choose_weights,
+    is_folder,
+    kind_of,
+    names_in,
+    read_pipeline,
+    weights_in,
+)
 from shardtool.checkpoint.inventory import Checkpoint, read_checkpoint
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName, parse_pickle
@@ -119,7 +130,7 @@ def _variants(choice: Choice, present: Sequence[str | None]) -> Sequence[str | N
 
 def pickled_in(folder: Path) -> set[WeightsName]:
     """The names of the pickled weights in a component's folder."""
-    return {name for entry in folder.iterdir() if (name := parse_pickle(entry.name)) is not None}
+    return {name for text in names_in(folder) if (name := parse_pickle(text)) is not None}
 
 
 def _in_pipeline(source: Path, choice: Choice) -> Iterator[Part]:
@@ -149,7 +160,7 @@ def _in_pipeline(source: Path, choice: Choice) -> Iterator[Part]:
 
 
 def _with_weights(source: Path, components: Sequence[str]) -> list[str]:
-    return [name for name in components if (source / name).is_dir() and _names_in(source / name)]
+    return [name for name in components if is_folder(source / name) and _names_in(source / name)]
 
 
 def _names_in(folder: Path) -> set[WeightsName]:
@@ -182,23 +193,31 @@ def _weights_files(folder: Path) -> Iterator[str]:
     for name, files in weights_in(folder).items():
         if name.stem in COMPONENT_STEMS:
             yield from files
-    for entry in folder.iterdir():
-        if parse_pickle(entry.name) is not None:
-            yield entry.name
+    yield from (name for name in names_in(folder) if parse_pickle(name) is not None)
 
 
-def walk(folder: Path, place: PurePath = _HERE) -> Iterator[tuple[PurePath, str]]:
-    """Every file below ``folder`` as (its folder relative to ``folder``, its name), sorted, links to folders included.
+def walk(folder: Path, place: PurePath = _HERE, *, linked: bool = False) -> Iterator[tuple[PurePath, str]]:
+    """Every file below ``folder`` as (its folder relative to ``folder``, its name), sorted; links are followed.
 
-    Raises ``InputError`` for a link that leads out of ``folder``, or to a folder that holds it.
+    ``linked`` says that ``place`` was reached through a link to a folder. Raises ``InputError`` for what may not be
+    looked at, for a link that leads nowhere or out of ``folder``, and for a link to a folder below another such link:
+    a few of those can stand for any number of files.
     """
-    here = folder / place
-    if place.parts and here.is_symlink() and here.resolve() in (folder.resolve(), *folder.resolve().parents):
-        raise InputError(f"{here}: is a link to a folder that holds it", code="link_outside", path=here)
-    for entry in sorted(here.iterdir()):
-        if entry.is_symlink():
-            check_link(folder, entry)
-        if not entry.is_dir():
-            yield place, entry.name
-        elif entry.name not in _SKIPPED:
-            yield from walk(folder, place / entry.name)
+    for name in names_in(folder / place):
+        path = folder / place / name
+        is_link = os.path.islink(path)  # noqa: PTH114 (no error where it may not be looked at)
+        if is_link:
+            check_link(folder, path)
+        if not is_folder(path):
+            if not os.path.exists(path):  # noqa: PTH110 (likewise)
+                OpenFile(path).close()  # says why
+            yield place, name
+        elif is_link and linked:
+            raise InputError(
+                f"{path}: is a link to a folder, and lies below another link to one",
+                code="link_nested",
+                path=path,
+                hint="put the folder itself there",
+            )
+        elif name not in _SKIPPED:
+            yield from walk(folder, place / name, linked=linked or is_link)
