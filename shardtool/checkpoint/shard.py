@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardtool.checkpoint.cast import DTYPES, Cast, cast_config, check_castable
 from shardtool.checkpoint.config import CONFIG_NAME, read_config
+from shardtool.checkpoint.header import MAX_HEADER
 from shardtool.checkpoint.job import FORMAT, Job, Maker, Output, index_metadata_of
 from shardtool.checkpoint.layout import FilePlan, Item
 from shardtool.checkpoint.legacy_names import todays_names
@@ -65,9 +66,11 @@ def _output(part: Part, choice: Choice, shape: Shape, models: Selection | None) 
         files = _files(part, stored, metadata, shape, models)
     else:
         names = {}
+    name = _result_name(checkpoint.name, choice.variant, shape.cast)
+    _check_legible(part, name, files)
     return Output(
         part,
-        _result_name(checkpoint.name, choice.variant, shape.cast),
+        name,
         files,
         told,
         {new: old for old, new in names.items()},
@@ -118,6 +121,24 @@ def _result_name(name: WeightsName, variant: str | None, cast: Cast | None) -> W
         return name
     wanted = name.variant if variant is None else None if variant == DEFAULT_VARIANT else variant
     return WeightsName(name.stem, None if DTYPES.get(wanted or "") not in (None, cast.dtype) else wanted)
+
+
+def _check_legible(part: Part, name: WeightsName, files: Sequence[FilePlan]) -> None:
+    """Raises ``RefusedError`` where the result would be one that no reader takes."""
+    try:
+        name.index.encode("utf-8")
+    except UnicodeEncodeError as error:
+        path = part.checkpoint.files[0].path
+        message = f"{path}: its name is no UTF-8, which an index cannot hold"
+        raise RefusedError(message, code="name_not_utf8", path=path, hint="rename it first") from error
+    longest = max(len(file.header) for file in files) - 8
+    if longest > MAX_HEADER:
+        raise RefusedError(
+            f"{part.label}: a file would have a header of {longest:,} bytes; readers take {MAX_HEADER:,} at most",
+            code="header_too_large",
+            path=part.checkpoint.folder,
+            hint="divide it into more files",
+        )
 
 
 def _maker(part: Part, stored: Sequence[Item], cast: Cast | None, renamed: dict[str, str]) -> Maker | None:

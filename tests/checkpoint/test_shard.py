@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -288,6 +289,29 @@ def test_too_little_space_is_refused_with_the_numbers(scratch: Path) -> None:
             shard(source, small / "out", 10**9)
         assert caught.value.code == "disk"
         assert list(small.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", [None, 3000])
+def test_a_name_that_is_no_utf8_is_refused_as_no_index_could_hold_it(scratch: Path, limit: int | None) -> None:
+    source = scratch / os.fsdecode(b"mod\xffel.safetensors")
+    source.write_bytes(canonical(some_tensors(), {}))
+    with pytest.raises(RefusedError) as caught:
+        plan_job(source, Choice(), Shape(Split(limit, allow_oversize=True)))
+    assert caught.value.code == "name_not_utf8"
+
+
+def test_a_header_that_no_reader_takes_is_never_written(scratch: Path) -> None:
+    """Two shards with 50.1 MB of metadata each can be read, one file with both could not."""
+    weight_map: dict[str, str] = {}
+    for number in (1, 2):
+        file = f"{STEM}-{number:05d}-of-00002.safetensors"
+        tensors: dict[str, Tensor] = {f"tensor{number}": ("U8", [1], b"x")}
+        (scratch / file).write_bytes(by_hand(tensors, {f"key{number}": "x" * 50_100_000}))
+        weight_map |= dict.fromkeys(tensors, file)
+    (scratch / f"{STEM}.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    with pytest.raises(RefusedError) as caught:
+        plan_job(scratch, Choice(), Shape(WHOLE))
+    assert caught.value.code == "header_too_large"
 
 
 def test_verify_passes_and_the_default_limit_is_below_five_gigabytes(scratch: Path) -> None:
