@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import accelerate
@@ -28,6 +28,7 @@ from shardtool.matching import Match, match_names
 from shardtool.meta_model import build_on_meta
 from shardtool.needs import Dtype
 from shardtool.parts import Part
+from shardtool.quantised import load_quantised
 from shardtool.quiet import quiet
 from shardtool.recast import Recast, start_recast
 from shardtool.strict import require_fit
@@ -66,6 +67,12 @@ def load_part(
     Raises ``InputError`` where the model that its config describes is not what its headers hold.
     """
     began = time.perf_counter()
+    if part.quantised:
+        model = load_quantised(part, device, dtype)
+        report = report_on(part.name, model, str(part.folder), time.perf_counter() - began)
+        # Its tensors tell the size of what they stand for.
+        stored = part.checkpoint.dtypes if part.checkpoint else {}
+        return model, replace(report, dtypes=stored, nbytes=sum(stored.values()))
     try:
         meta = build_on_meta(part)
         match = match_names(part, meta)

@@ -28,13 +28,6 @@ def build_on_meta(part: Part) -> Any:
     headers hold tensors. Raises ``InputError`` where no model can be made from the config.
     """
     found = model_class(part)
-    if (part.config or {}).get("quantization_config"):
-        raise InputError(
-            f"{part.config_path}: the weights are quantised, and only the quantiser knows what belongs to what",
-            code="quantised",
-            path=part.config_path,
-            hint=f"load it with {part.library} itself, or use the weights that it was made from",
-        )
     limit = 4 * len(part.stored) + SLACK
     count = 0
 

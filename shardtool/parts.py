@@ -41,6 +41,13 @@ class Part:
         return self.folder / "config.json"
 
     @property
+    def quantised(self) -> str | None:
+        """The method that its weights are quantised with, as its config calls it; ``None`` where they are not."""
+        found = (self.config or {}).get("quantization_config")
+        method = found.get("quant_method") if isinstance(found, Mapping) else None
+        return str(method or "an unnamed method") if found else None
+
+    @property
     def stored(self) -> Mapping[str, StoredTensor]:
         """The tensors of its checkpoint by name; of a part that has one."""
         if self.checkpoint is None:

@@ -126,8 +126,9 @@ def start_recast(part: Part, dtype: Dtype, device: str) -> Recast | None:
     """Start reading the tensors of ``part`` that must change their dtype or device; ``None`` where there are none.
 
     transformers puts weights on the CPU first whatever it is given, so for its parts nothing is read to accelerators.
+    Quantised weights are not ours to cast.
     """
-    if part.checkpoint is None or (device != "cpu" and part.library == "transformers"):
+    if part.checkpoint is None or part.quantised or (device != "cpu" and part.library == "transformers"):
         return None
     if not _to_be_read(part.checkpoint, TORCH_DTYPES[dtype], device):
         return None

@@ -19,7 +19,7 @@ def check_fit(path: Path, checkpoint: Checkpoint) -> tuple[Problem, ...]:
     Empty where it fits. Raises ``InputError`` where there is no config, or no model can be made from it.
     """
     part = read_component(path, variant=checkpoint.name.variant)
-    if (part.config or {}).get("quantization_config"):
+    if part.quantised:
         return ()  # the stored tensors are packed in ways that only the quantiser knows
     model = build_on_meta(part)
     return fit_problems(part, model, match_names(part, model))
