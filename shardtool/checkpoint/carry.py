@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 
+from shardtool.checkpoint.digests import DIGESTS_NAME
 from shardtool.checkpoint.files import OpenFile
+from shardtool.checkpoint.folder import names_in, weights_in
 from shardtool.checkpoint.move import Mover
+from shardtool.checkpoint.names import WeightsName, parse_pickle
 from shardtool.errors import RefusedError
 
 
@@ -69,11 +73,22 @@ def keep(old: Path, new: Path, entries: Iterable[PurePath]) -> None:
 
 def keep_modes(old: Path, new: Path) -> None:
     """Give ``new``, and every file and folder that ``old`` has too, the mode that it has there."""
-    new.chmod(old.stat().st_mode & 0o7777)
-    for entry in _entries(new):
+    for entry in (PurePath(), *_entries(new)):
         before, after = old / entry, new / entry
         if os.path.lexists(before) and not before.is_symlink() and not after.is_symlink():
-            after.chmod(before.stat().st_mode & 0o7777)
+            mode = stat.S_IMODE(before.stat().st_mode)
+            if mode != stat.S_IMODE(after.stat().st_mode):  # a file of another user, linked, may not be touched
+                after.chmod(mode)
+
+
+def superseded(folder: Path, name: WeightsName) -> Iterator[str]:
+    """The files in ``folder`` that a new checkpoint ``name`` takes the place of, whatever their container and number.
+
+    Exactly one may remain: diffusers prefers an index, transformers a single file, so a leftover wins in one of them.
+    """
+    yield DIGESTS_NAME
+    yield from weights_in(folder).get(name, ())
+    yield from (entry for entry in names_in(folder) if parse_pickle(entry) == name)
 
 
 def _entries(folder: Path) -> Iterator[PurePath]:

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from shardtool.errors import RefusedError, RunError
 from tests.checkpoint.loops import mounted
 from tests.checkpoint.referee import read_folder, tree_sums
 from tests.checkpoint.test_shard import STEM, component, some_tensors
+from tests.nobody import run_as_nobody
 
 QUICK = Manner(overwrite=True, durable=False)
 
@@ -176,6 +178,29 @@ def test_modes_follow_the_umask(tmp_path: Path, source: Path, umask: int, mode: 
         os.umask(before)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()} == {mode}
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == mode | (mode & 0o444) >> 2
+
+
+def test_a_file_of_another_user_in_the_target_is_left_alone(tmp_path: Path, source: Path) -> None:
+    """It is carried over though its mode may not be set."""
+    if os.geteuid() != 0:
+        pytest.skip("needs two users")
+    first = (
+        "from tests.checkpoint import test_publish as here; from pathlib import Path\n"
+        "source, elsewhere, target = map(Path, sys.argv[1:])\n"
+        "here.put(source, elsewhere, 80_000)"
+    )
+    then = "here.put(source, target, 80_000)"
+    with tempfile.TemporaryDirectory() as folder:
+        shared = Path(folder, "shared")
+        shutil.copytree(source, shared / "source")
+        (shared / "out").mkdir()
+        (shared / "out" / "notes.txt").write_text("mine")
+        for path in (Path(folder), shared, shared / "out", shared / "out" / "notes.txt"):
+            path.chmod(0o777)
+        done = run_as_nobody(first, then, str(shared / "source"), str(tmp_path / "out"), str(shared / "out"))
+        assert done.returncode == 0, done.stderr
+        assert (shared / "out" / "notes.txt").read_text() == "mine"
+        assert read_folder(shared / "out") == some_tensors()
 
 
 def test_what_is_overwritten_keeps_its_mode(tmp_path: Path, source: Path) -> None:
