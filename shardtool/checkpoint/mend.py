@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
-from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries
+from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries, superseded
+from shardtool.checkpoint.guard import check_apart, explained
 from shardtool.checkpoint.inventory import examine
 from shardtool.checkpoint.move import Mover
 from shardtool.checkpoint.publish import staged
@@ -21,47 +23,70 @@ BACKUP = "before-repair"
 def repair_into(source: Path, target: Path, repairs: Mapping[PurePath, Sequence[Repair]], *, overwrite: bool) -> None:
     """Write ``source`` with its ``repairs`` (component's folder, relative → repairs) to ``target``, in one step.
 
-    Raises ``RefusedError`` where the target exists or lies in the source, and ``InputError`` where a file cannot be
-    read.
+    What else lies in an existing target stays there. Raises ``RefusedError`` where the target exists and may not be
+    replaced, is a file, or is not apart from the source; ``InputError`` where a file cannot be read; and ``RunError``
+    where the target cannot be written.
     """
-    real = Path(os.path.realpath(target))
-    if real == Path(os.path.realpath(source)) or real.is_relative_to(os.path.realpath(source)):
-        message = f"{target}: lies inside the source, which stays as it is"
-        raise RefusedError(message, code="target_is_source", path=target, hint="choose another, or use --in-place")
+    check_apart(source, target)
+    if target.is_file():
+        raise RefusedError(f"{target}: is a file, where a folder is to be written", code="target_exists", path=target)
     dropped = {place / name for place, found in repairs.items() for repair in found for name in _replaced(repair)}
     mover = Mover()
-    with staged(target, overwrite=overwrite) as stage:
+    with explained(target), staged(target, overwrite=overwrite) as stage:
         for place, name in walk(source):
             if place / name not in dropped:
                 (stage.path / place).mkdir(parents=True, exist_ok=True)
                 copy_file(source / place / name, stage.path / place / name, mover, durable=True)
         for place, found in repairs.items():
             _write_indexes(stage.path / place, found)
+        if target.is_dir() and not stage.is_inside:
+            keep(target, stage.path, kept_entries(target, _superseded(target, repairs)))
+            keep_modes(target, stage.path)
+        for place, found in repairs.items():
             _check(stage.path / place, found)
         stage.publish_folder()
+
+
+def _superseded(target: Path, repairs: Mapping[PurePath, Sequence[Repair]]) -> set[PurePath]:
+    return {
+        place / name
+        for place, found in repairs.items()
+        if (target / place).is_dir()
+        for repair in found
+        for name in superseded(target / place, repair.name)
+    }
 
 
 def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path:
     """Repair a component's ``folder`` in one step; the folder beside it that keeps what was dropped or replaced.
 
-    The weights that stay are neither copied nor moved. Raises ``RefusedError`` where a backup is there already.
+    The weights that stay are neither copied nor moved. Raises ``RefusedError`` where a backup is there already, and
+    ``RunError`` where the folder cannot be written.
     """
     folder = folder.resolve()
     backup = folder.with_name(f"{folder.name}.{BACKUP}")
-    if backup.exists():
+    if os.path.lexists(backup):
         message = f"{backup}: exists: it keeps what an earlier repair left out"
         raise RefusedError(message, code="target_exists", path=backup, hint="move it away, or write elsewhere with -o")
-    replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if (folder / name).exists()}
-    with staged(folder, overwrite=True) as stage:
+    replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if os.path.lexists(folder / name)}
+    with explained(folder), staged(folder, overwrite=True) as stage:
         keep(folder, stage.path, kept_entries(folder, replaced))
         _write_indexes(stage.path, repairs)
         _check(stage.path, repairs)
         keep_modes(folder, stage.path)
-        backup.mkdir()
-        keep(folder, backup, sorted(replaced))
-        sync_folder(backup)
+        _back_up(folder, backup, sorted(replaced))
         stage.publish_folder()
     return backup
+
+
+def _back_up(folder: Path, backup: Path, names: Sequence[PurePath]) -> None:
+    backup.mkdir()
+    try:
+        keep(folder, backup, names)
+        sync_folder(backup)
+    except BaseException:
+        shutil.rmtree(backup, ignore_errors=True)
+        raise
 
 
 def _replaced(repair: Repair) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
 from shardtool.checkpoint.inventory import examine, read_checkpoint
 from shardtool.checkpoint.mend import repair_in_place, repair_into
 from shardtool.checkpoint.repair import plan_repairs, plan_source
-from shardtool.errors import InputError, RefusedError, UsageError
+from shardtool.errors import InputError, RefusedError, RunError, UsageError
 from tests.corpus.base import (
     INDEX,
     NAMES,
@@ -240,6 +240,48 @@ def test_targets_that_exist_or_lie_inside_are_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "mine"]
 
 
+def test_a_target_that_holds_the_source_is_refused(tmp_path: Path) -> None:
+    """Replacing it would remove the source."""
+    folder = write_component(tmp_path / "pipeline" / "unet")
+    no_index(folder)
+    (tmp_path / "pipeline" / "mine").touch()
+    (tmp_path / "link").symlink_to("pipeline")
+    before = state_of(tmp_path)
+    for target in (tmp_path / "pipeline", tmp_path / "link"):
+        with pytest.raises(RefusedError) as caught:
+            repair_into(folder, target, plan_source(folder), overwrite=True)
+        assert caught.value.code == "target_is_source"
+    assert state_of(tmp_path) == before
+
+
+def test_what_else_lies_in_the_target_survives(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    no_index(folder)
+    target = write_component(tmp_path / "out")
+    for name in ("mine.txt", "diffusion_pytorch_model.fp16.safetensors", shard_name(1, 5), "deep/er/mine.txt"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_bytes(weights_file({"old": 4}))
+    repair_into(folder, target, plan_source(folder), overwrite=True)
+    assert examine(target).problems == ()
+    assert (target / "mine.txt").exists()
+    assert (target / "deep" / "er" / "mine.txt").exists()
+    assert (target / "diffusion_pytorch_model.fp16.safetensors").exists()
+    assert not (target / shard_name(1, 5)).exists()
+
+
+def test_a_file_is_no_target(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    no_index(folder)
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(RefusedError):
+        repair_into(folder, tmp_path / "out", plan_source(folder), overwrite=True)
+    assert (tmp_path / "out").read_text() == "mine"
+    with pytest.raises(RunError) as caught:
+        repair_into(folder, tmp_path / "out" / "below", plan_source(folder), overwrite=True)
+    assert caught.value.code == "write_failed"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "unet"]
+
+
 def test_an_earlier_backup_is_never_overwritten(tmp_path: Path) -> None:
     folder = write_component(tmp_path / "unet")
     no_index(folder)
@@ -249,6 +291,38 @@ def test_an_earlier_backup_is_never_overwritten(tmp_path: Path) -> None:
         repair_in_place(folder, plan_repairs(folder))
     assert caught.value.code == "target_exists"
     assert state_of(folder) == before
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("change", [cut_short, Path.unlink])
+def test_what_was_damaged_since_it_was_planned_is_not_published(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """The result is looked at once more before anybody else can; the old state stays, and nothing lies about."""
+    folder = write_component(tmp_path / "unet")
+    no_index(folder)
+    repairs = plan_repairs(folder)
+    change(folder / shard_name(2))
+    before = state_of(tmp_path)
+    with pytest.raises(InputError):
+        repair_into(folder, tmp_path / "out", {PurePath(): repairs}, overwrite=False)
+    with pytest.raises(InputError):
+        repair_in_place(folder, repairs)
+    assert state_of(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["unet"]
+
+
+def test_each_file_that_is_left_out_is_told_why(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    same_single(folder)
+    (folder / shard_name(1, 2)).write_bytes((folder / shard_name(1)).read_bytes())
+    (repair,) = plan_repairs(folder)
+    assert repair.is_needed
+    (single,) = [line for line in repair.done if SINGLE in line]
+    (stray,) = [line for line in repair.done if shard_name(1, 2) in line]
+    assert "the same tensors as the shards" in single
+    assert "no part of the checkpoint" in stray
 
 
 def test_a_file_is_no_folder_to_repair(demo: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,10 +15,10 @@ from typer.testing import CliRunner
 
 from cli.app import app
 from tests.corpus.base import INDEX, shard_name, weights_file, write_pipeline
+from tests.nobody import run_as_nobody
 
 Spoil = Callable[[Path], None]
 
-NOBODY = 65534
 ENTRIES = (
     "model_index.json",
     "README.md",
@@ -63,7 +61,7 @@ def replaced(place: Path, spoil: Spoil) -> None:
 
 def ended(pipeline: Path) -> Iterator[tuple[str, int]]:
     """The commands that look at folders, and their exit codes; a bug's exception comes out of ``invoke``."""
-    unet, out = str(pipeline / "unet"), str(pipeline.parent / "out")
+    unet, out = str(pipeline / "unet"), str(pipeline.parent / "out" / "result")
     for command in (
         ["inspect", str(pipeline)],
         ["verify", str(pipeline), "--structure"],
@@ -95,24 +93,24 @@ def close_one_after_the_other(place: Path) -> dict[str, dict[str, int]]:
             (pipeline / entry).chmod(mode)
             found[f"{entry} {mode:03o}"] = dict(ended(pipeline))
             (pipeline / entry).chmod(before)
+    (place / "out").chmod(0)
+    found["out 000"] = dict(ended(pipeline))
+    (place / "out").chmod(0o755)
     return found
 
 
 def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
-    """By a process without a superuser's rights, which see through any mode."""
-    program = (
-        "import json, os, sys; from pathlib import Path; from tests.cli import test_odd_places as here\n"
-        "first, place = map(Path, sys.argv[1:])\n"
-        "list(here.ended(here.in_need_of_repair(first / 'pipeline')))  # imports what may be out of reach later\n"
-        f"if os.geteuid() == 0: os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-        "print(json.dumps(here.close_one_after_the_other(place)))"
+    first = (
+        "import json; from pathlib import Path; from tests.cli import test_odd_places as here\n"
+        "list(here.ended(here.in_need_of_repair(Path(sys.argv[1], 'pipeline'))))"
     )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)  # pytest's own folders are closed to others
-        command = [sys.executable, "-c", program, str(tmp_path), folder]
-        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+        then = "print(json.dumps(here.close_one_after_the_other(Path(sys.argv[2]))))"
+        done = run_as_nobody(first, then, str(tmp_path), folder)
     assert done.returncode == 0, done.stderr
     codes = json.loads(done.stdout)
     assert {code for found in codes.values() for code in found.values()} <= {0, 1, 3, 4, 5}
     assert codes["README.md 000"] == {"inspect": 0, "verify": 0, "shard": 3, "merge": 0, "repair": 3}
     assert codes["scheduler 000"]["shard"] == 3
+    assert codes["out 000"] == {"inspect": 0, "verify": 0, "shard": 5, "merge": 5, "repair": 5}
