@@ -7,8 +7,9 @@
     .NAME.shardtool-BOOT-PID.old     the old result, where the filesystem cannot exchange two names
 
 A run that is killed leaves the old result or the new one, and at most such leftovers; the next run on the same target
-removes them, and nothing else. A target that cannot change places, as it is a mount point or its parent may not be
-written to, must be empty: then the files are written and renamed inside it, what makes them a checkpoint last.
+removes them, and nothing else. A target that cannot change places, as it is a mount point, the current folder or in a
+folder that may not be written to, must be empty: then the files are written and renamed inside it, what makes them a
+checkpoint last.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Stage:
 
     path: Path
     target: Path
+    overwrite: bool
     durable: bool
 
     @property
@@ -45,10 +47,14 @@ class Stage:
         return self.path.parent == self.target
 
     def publish_folder(self) -> None:
-        """Make the staged folder the target; what lay there before is removed. Its files must be durable already."""
+        """Make the staged folder the target; what lay there before is removed. Its files must be durable already.
+
+        Raises ``RefusedError`` where somebody else has put something there since the stage was made.
+        """
         if self.durable:
             sync_tree(self.path)
         with undisturbed():
+            check_target(self.target, overwrite=self.overwrite)
             if self.is_inside:
                 self._move_inside()
             elif not os.path.lexists(self.target):
@@ -59,24 +65,39 @@ class Stage:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def publish_file(self, made: Path) -> None:
-        """Make ``made``, a file in the staged folder, the target."""
+        """Make ``made``, a file in the staged folder, the target. Raises as ``publish_folder`` does."""
         with undisturbed():
-            made.replace(self.target)
+            check_target(self.target, overwrite=self.overwrite)
+            if self.overwrite:
+                made.replace(self.target)
+            else:
+                move_into_place(made, self.target)
             self._sync(self.target.parent)
 
     def _replace_in_two_steps(self) -> None:
         """For filesystems that cannot exchange names: a run killed in between is put right by ``_recover``."""
         old = self.path.with_suffix(".old")
         self.target.rename(old)
-        self.path.rename(self.target)
+        try:
+            self.path.rename(self.target)
+        except OSError:
+            old.rename(self.target)
+            raise
         self._sync(self.target.parent)
         shutil.rmtree(old, ignore_errors=True)
 
     def _move_inside(self) -> None:
-        for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.endswith("index.json"), entry.name)):
-            if entry.name.endswith("index.json"):
-                self._sync(self.target)
-            move_into_place(entry, self.target / entry.name)
+        moved: list[Path] = []
+        try:
+            for entry in sorted(self.path.iterdir(), key=lambda entry: (entry.name.endswith("index.json"), entry.name)):
+                if entry.name.endswith("index.json"):
+                    self._sync(self.target)
+                move_into_place(entry, self.target / entry.name)
+                moved.append(self.target / entry.name)
+        except OSError:
+            for place in moved:
+                place.rename(self.path / place.name)
+            raise
 
     def _sync(self, folder: Path) -> None:
         """Make the new name durable. Raises ``RunError`` where the disk fails now that the result is in its place."""
@@ -107,6 +128,7 @@ def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[S
     is a link, or is being written by another run.
     """
     made: list[Path] = []
+    target = target.resolve() if target.name == ".." else target
     prefix = _prefix(target)
     try:
         _make_parents(target, made, durable=durable)
@@ -119,7 +141,7 @@ def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[S
                 _check_empty(target, prefix)
             try:
                 path.mkdir()
-                yield Stage(path, target, durable)
+                yield Stage(path, target, overwrite, durable)
             finally:
                 with undisturbed():
                     shutil.rmtree(path, ignore_errors=True)
@@ -132,7 +154,15 @@ def _is_fixed(target: Path) -> bool:
     """Whether ``target`` is a folder that cannot be replaced by another, but written to."""
     if target.is_symlink() or not target.is_dir():
         return False
-    return os.path.ismount(target) or not os.access(target.parent, os.W_OK)
+    return os.path.ismount(target) or not os.access(target.parent, os.W_OK) or _is_around_us(target)
+
+
+def _is_around_us(folder: Path) -> bool:
+    """Whether this process, and so the shell that started it, works in ``folder`` or below it."""
+    try:
+        return Path.cwd().is_relative_to(folder.resolve())
+    except FileNotFoundError:  # in a folder that was removed
+        return False
 
 
 def _check_empty(target: Path, prefix: str) -> None:
@@ -140,7 +170,8 @@ def _check_empty(target: Path, prefix: str) -> None:
     for entry in target.iterdir():
         if entry.name != "lost+found" and not entry.name.startswith(prefix):
             raise RefusedError(
-                f"{target}: is a mount point, or lies in a folder that may not be written to, and is not empty",
+                f"{target}: cannot be replaced, as it is a mount point, the current folder, or in a folder that may "
+                "not be written to; and it is not empty",
                 code="target_mounted",
                 path=target,
                 hint=f"name a folder inside it, such as -o {target / 'result'}",

@@ -324,6 +324,77 @@ def test_a_second_run_on_the_same_target_is_refused_naming_the_first(tmp_path: P
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
 
 
+def test_what_appears_at_the_target_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """The lock keeps other runs of ours away, not other programs."""
+    out, file = tmp_path / "out", tmp_path / "x.safetensors"
+    with pytest.raises(RefusedError) as caught, staged(out, overwrite=False) as stage:
+        (stage.path / "file").write_text("new")
+        out.mkdir()
+        (out / "mine").write_text("mine")
+        stage.publish_folder()
+    assert caught.value.code == "target_exists"
+    with pytest.raises(RefusedError) as caught, staged(file, overwrite=False) as stage:
+        (stage.path / "file").write_text("new")
+        file.write_text("mine")
+        stage.publish_file(stage.path / "file")
+    assert caught.value.code == "target_exists"
+    assert file.read_text() == (out / "mine").read_text() == "mine"
+    assert {path.name for path in tmp_path.rglob("*")} == {"out", "mine", "x.safetensors"}
+
+
+def test_a_result_that_is_gone_when_it_should_be_published_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    monkeypatch.setattr(ctypes, "CDLL", _OldFilesystem)
+    swap._renameat2.cache_clear()
+    try:
+        with pytest.raises(FileNotFoundError), staged(tmp_path / "out", overwrite=True, durable=False) as stage:
+            stage.path.rmdir()
+            stage.publish_folder()
+    finally:
+        swap._renameat2.cache_clear()
+    assert (tmp_path / "out" / "mine").read_text() == "mine"
+
+
+def test_what_is_in_the_way_inside_a_mount_point_leaves_it_as_it_was(small_disk: Path) -> None:
+    with pytest.raises(FileExistsError), staged(small_disk, overwrite=True) as stage:
+        for name in ("a", "b", "model_index.json"):
+            (stage.path / name).write_text("new")
+        (small_disk / "b").write_text("mine")
+        stage.publish_folder()
+    assert [path.name for path in small_disk.iterdir()] == ["b"]
+    assert (small_disk / "b").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [".", "below/..", "../here", "{}"])
+def test_the_current_folder_is_written_into_if_it_is_empty(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Replaced by another, it would vanish under the shell that the command was typed in."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    inode = here.stat().st_ino
+    target = Path(name.format(here))
+    put(source, target, 80_000)
+    assert read_folder(here) == some_tensors()
+    with pytest.raises(RefusedError) as caught:
+        put(source, target, None)
+    assert caught.value.code == "target_mounted"
+    assert here.stat().st_ino == inode
+
+
+def test_a_target_may_be_spelled_with_dots(tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "out"
+    (out / "below").mkdir(parents=True)
+    put(source, out / "below" / "..", None)
+    assert read_folder(out) == some_tensors()
+    assert (out / "below").is_dir()
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
+
+
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyError), staged(tmp_path / "out", overwrite=False) as stage:
         (stage.path / "file").write_text("half")
