@@ -1,8 +1,8 @@
 """Open a file that somebody else made, without waiting, surprises or memory maps.
 
 A checkpoint may hold a pipe, a device or a dangling link where a shard should be, and a file may change while it is
-read. Each file is therefore opened once, without blocking, must be a regular file, is read by position (a memory map
-of a file that shrinks kills the whole process), and its identity can be compared again afterwards.
+read. Each file must therefore be a regular one, is opened once, without blocking, is read by position (a memory map of
+a file that shrinks kills the whole process), and its identity can be compared again afterwards.
 """
 
 from __future__ import annotations
@@ -123,19 +123,29 @@ def read_whole(path: Path, *, limit: int, code: str) -> bytes:
 
 
 def _open_regular(path: Path) -> int:
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
+        _require_regular(
+            path, os.stat(path)
+        )  # before it is opened, which the writer of a pipe, or a tape, would notice
         fd = os.open(path, flags)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{path}: cannot be opened: {reason}", code="unreadable", path=path) from error
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode):
-        return fd
-    os.close(fd)
-    kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+    try:
+        _require_regular(path, os.fstat(fd))
+    except InputError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _require_regular(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no regular file")
     raise InputError(
         f"{path}: is {kind}, where a file should be",
         code="not_a_file",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,9 @@ def test_what_is_no_file_is_told_by_its_kind_and_never_waited_for(tmp_path: Path
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    assert code_of(tmp_path / "socket") == "not_a_file"
     assert code_of(tmp_path / "pipe") == "not_a_file"
     assert code_of(tmp_path) == "not_a_file"
     assert code_of(Path("/dev/zero")) == "not_a_file"
@@ -29,6 +35,20 @@ def test_what_is_no_file_is_told_by_its_kind_and_never_waited_for(tmp_path: Path
     assert code_of(tmp_path / "loop") == "unreadable"
     assert code_of(tmp_path / "nothing") == "file_missing"
     assert code_of(tmp_path / "nul\0") == "unreadable"
+
+
+def test_a_pipe_is_not_even_opened(tmp_path: Path) -> None:
+    """Whoever waits to write into it goes on waiting, and meets the reader that it was meant for."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"for somebody else",), daemon=True)
+    writer.start()
+    for _ in range(20):
+        assert code_of(pipe) == "not_a_file"
+        time.sleep(0.005)
+    assert pipe.read_bytes() == b"for somebody else"
+    writer.join(timeout=10)
+    assert not writer.is_alive()
 
 
 def test_no_permission_is_not_called_a_missing_file(tmp_path: Path) -> None:
