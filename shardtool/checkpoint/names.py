@@ -21,8 +21,9 @@ COMPONENT_STEMS = ("diffusion_pytorch_model", "model")
 PICKLE_STEMS = {"diffusion_pytorch_model": "diffusion_pytorch_model", "model": "pytorch_model"}
 """What diffusers and transformers call the pickled twin of a safetensors file, without ``.bin``."""
 
-_SHARD = re.compile(r"(?P<head>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})(?:\.(?P<late>[^.]+))?")
+_SHARD = re.compile(r"(?P<head>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})(?:\.(?P<late>[^.]+))?", re.ASCII)
 _INDEX = re.compile(r"(?P<stem>.+)\.safetensors(?:\.(?P<early>[^.]+))?\.index(?:\.(?P<variant>[^.]+))?\.json")
+_PICKLE = re.compile(r"(?P<head>.+)\.bin(?P<index>\.(?:[^.]+\.)?index(?:\.[^.]+)?\.json)?")
 
 
 @dataclass(frozen=True, order=True)
@@ -88,9 +89,8 @@ def parse_pickle(filename: str) -> WeightsName | None:
     ``diffusion_pytorch_model.fp16.bin`` and ``pytorch_model-00001-of-00002.bin`` are the twins of what would be called
     ``diffusion_pytorch_model.fp16.safetensors`` and a shard of ``model.safetensors``.
     """
-    if ".bin" not in filename:
-        return None
-    parsed = parse_name(filename.replace(".bin", ".safetensors", 1))
+    found = _PICKLE.fullmatch(filename)
+    parsed = parse_name(f"{found['head']}.safetensors{found['index'] or ''}") if found else None
     if parsed is None:
         return None
     base = parsed.name.base

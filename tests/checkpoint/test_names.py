@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardtool.checkpoint.names import WeightsName, parse_name, plain_name_fault
+from shardtool.checkpoint.names import WeightsName, parse_name, parse_pickle, plain_name_fault
 
 TABLE: dict[str, tuple[str, str | None, int | None, int | None, bool, bool]] = {
     # name: stem, variant, number, count, is it an index, is it an older spelling
@@ -21,6 +21,7 @@ TABLE: dict[str, tuple[str, str | None, int | None, int | None, bool, bool]] = {
     "model.safetensors.index.fp16.json": ("model", "fp16", None, None, True, False),
     "model.safetensors.fp16.index.json": ("model", "fp16", None, None, True, True),
     "sd_xl_base_1.0.safetensors": ("sd_xl_base_1.0", None, None, None, False, False),
+    "model-٠٠٠٠١-of-٠٠٠٠٢.safetensors": ("model-٠٠٠٠١-of-٠٠٠٠٢", None, None, None, False, False),
     "model-100000-of-100000.safetensors": ("model", None, 100000, 100000, False, False),
 }
 
@@ -32,6 +33,30 @@ def test_a_name_is_taken_apart(filename: str) -> None:
     assert (found.name.stem, found.name.variant, found.number, found.count, found.is_index, found.legacy) == TABLE[
         filename
     ]
+
+
+PICKLES: dict[str, WeightsName | None] = {
+    "diffusion_pytorch_model.bin": WeightsName("diffusion_pytorch_model"),
+    "diffusion_pytorch_model.fp16.bin": WeightsName("diffusion_pytorch_model", "fp16"),
+    "pytorch_model.bin": WeightsName("model"),
+    "pytorch_model.fp16.bin": WeightsName("model", "fp16"),
+    "pytorch_model-00001-of-00002.bin": WeightsName("model"),
+    "pytorch_model.fp16-00001-of-00002.bin": WeightsName("model", "fp16"),
+    "pytorch_model-00001-of-00002.fp16.bin": WeightsName("model", "fp16"),
+    "pytorch_model.bin.index.json": WeightsName("model"),
+    "pytorch_model.bin.index.fp16.json": WeightsName("model", "fp16"),
+    "pytorch_model.bin.fp16.index.json": WeightsName("model", "fp16"),
+    "pytorch_model.bin.safetensors": None,
+    "pytorch_model.binary.safetensors": None,
+    "pytorch_model.bin.json": None,
+    "training_args.bin": None,
+    "model.safetensors": None,
+}
+
+
+@pytest.mark.parametrize("filename", PICKLES)
+def test_the_pickled_twin_of_a_name_is_known(filename: str) -> None:
+    assert parse_pickle(filename) == PICKLES[filename]
 
 
 @pytest.mark.parametrize(
