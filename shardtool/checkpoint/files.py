@@ -123,12 +123,9 @@ def read_whole(path: Path, *, limit: int, code: str) -> bytes:
 
 
 def _open_regular(path: Path) -> int:
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        _require_regular(
-            path, os.stat(path)
-        )  # before it is opened, which the writer of a pipe, or a tape, would notice
-        fd = os.open(path, flags)
+        _require_regular(path, path.stat())  # not opened first: the writer of a pipe would notice that, or a tape
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except (OSError, ValueError) as error:
