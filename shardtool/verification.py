@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardtool.checkpoint.compare import Pair, compare, form, paired
-from shardtool.checkpoint.config import CONFIG_NAME
 from shardtool.checkpoint.contents import Contents, Part, survey
 from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_digests, read_entries
 from shardtool.checkpoint.folder import weights_in
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.links import check_link
-from shardtool.checkpoint.names import COMPONENT_STEMS
+from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME
 from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore

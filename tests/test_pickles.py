@@ -61,6 +61,13 @@ def test_the_names_become_those_of_safetensors(tmp_path: Path) -> None:
     assert same(model, tmp_path / "ours", variant="fp16")
 
 
+def test_a_folder_of_nothing_but_pickles_will_do(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    torch.save({"weight": torch.ones(3)}, tmp_path / "theirs" / "pytorch_model.bin")
+    convert(tmp_path / "theirs", tmp_path / "ours")
+    assert load_file(tmp_path / "ours" / "model.safetensors")["weight"].tolist() == [1, 1, 1]
+
+
 def test_ties_are_stored_once_and_noted_as_huggingface_hub_does(tmp_path: Path) -> None:
     weight = torch.randn(40, 30)
     torch.save({"b": weight, "a": weight, "c": torch.zeros(3)}, tmp_path / "x.bin")

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from shardtool.checkpoint.folder import PipelineFolder
+from shardtool.checkpoint.names import PIPELINE_NAME
 from shardtool.errors import Problem
 
 _WITHOUT_WEIGHTS = re.compile(r"(Tokenizer(Fast)?|Scheduler|Processor(Fast)?|FeatureExtractor|Watermarker|Guidance)$")
@@ -30,7 +31,7 @@ def class_problem(path: Path, component: str, library: str, class_name: str) -> 
 
 def class_problems(pipeline: PipelineFolder) -> Iterator[Problem]:
     """What is wrong with the classes of a pipeline and of its components."""
-    path = pipeline.path / "model_index.json"
+    path = pipeline.path / PIPELINE_NAME
     if pipeline.custom_module is not None:
         message = f"{path}: the pipeline's class {pipeline.class_name} is in {pipeline.custom_module!r:.80}, own code"
         yield Problem("custom_code", message, str(path), hint="code that comes with a checkpoint is never run here")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.names import CONFIG_NAME
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 
-CONFIG_NAME = "config.json"
 CODE = "config_invalid"
 
 _COUNTS = re.compile(r"layers|block|depth")

@@ -27,7 +27,7 @@ from shardtool.checkpoint.folder import (
 from shardtool.checkpoint.index import read_index
 from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
 from shardtool.checkpoint.links import check_link
-from shardtool.checkpoint.names import COMPONENT_STEMS
+from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME
 from shardtool.checkpoint.resolve import Resolution, resolve
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
@@ -120,7 +120,7 @@ def _unusable(pipeline: PipelineFolder, name: str) -> Problem | None:
         return error.as_problem()
     hint = "the download or copy is incomplete: fetch it again"
     if not is_folder(folder):
-        message = f"{folder}: no such folder, though model_index.json names the component {name}"
+        message = f"{folder}: no such folder, though {PIPELINE_NAME} names the component {name}"
         return Problem("component_missing", message, str(folder), hint=hint)
     try:
         if not weights_in(folder) and needs_weights(class_name):

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from shardtool.checkpoint.links import check_link
-from shardtool.checkpoint.names import COMPONENT_STEMS, ParsedName, WeightsName, parse_name
+from shardtool.checkpoint.names import (
+    COMPONENT_STEMS,
+    CONFIG_NAME,
+    PIPELINE_NAME,
+    ParsedName,
+    WeightsName,
+    parse_name,
+    parse_pickle,
+)
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError
 
@@ -38,13 +46,10 @@ class WeightsFiles:
 def kind_of(path: Path) -> Kind:
     """Whether ``path`` is a weights file (or an index), a component or a pipeline. Raises ``InputError`` if none."""
     if path.is_dir():
-        names = names_in(path)
-        if "model_index.json" in names:
-            return "pipeline"
-        if "config.json" in names or weights_among(names):
-            return "component"
+        if kind := kind_among(names_in(path)):
+            return kind
         raise InputError(
-            f"{path}: holds no model_index.json, no config.json and no weights",
+            f"{path}: holds no {PIPELINE_NAME}, no {CONFIG_NAME} and no weights",
             code="not_a_checkpoint",
             path=path,
             hint="name a pipeline folder, a component folder such as unet/, or a .safetensors file",
@@ -52,6 +57,15 @@ def kind_of(path: Path) -> Kind:
     if path.exists() or path.is_symlink():
         return "file"
     raise InputError(f"{path}: no such file or folder", code="file_missing", path=path)
+
+
+def kind_among(names: Collection[str]) -> Literal["component", "pipeline"] | None:
+    """Of which kind a folder with files of these ``names`` is; ``None`` if it is neither. Pickles are weights too."""
+    if PIPELINE_NAME in names:
+        return "pipeline"
+    if CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
+        return "component"
+    return None
 
 
 def weights_in(folder: Path) -> dict[WeightsName, WeightsFiles]:
@@ -133,11 +147,12 @@ def _absent(
         )
     pickles = sorted(name for name in names if name.endswith(PICKLE_SUFFIXES))
     if pickles:
+        known = any(parse_pickle(name) for name in pickles)
         return InputError(
             f"{folder}: holds only pickled weights ({', '.join(pickles[:3])})",
             code="pickle",
             path=folder,
-            hint=f"convert them with `shardtool shard {folder} --allow-pickle`",
+            hint=f"convert them with `shardtool shard {folder if known else folder / pickles[0]} --allow-pickle`",
         )
     return InputError(f"{folder}: holds no weights", code="weights_missing", path=folder)
 
@@ -167,7 +182,7 @@ class PipelineFolder:
 
 def read_pipeline(path: Path) -> PipelineFolder:
     """Read ``model_index.json`` of a pipeline folder. Raises ``InputError`` where it is damaged."""
-    index = path / "model_index.json"
+    index = path / PIPELINE_NAME
     check_link(path, index)
     content = read_json_object(index, code="model_index_invalid")
     class_name, custom_module = content.get("_class_name"), None

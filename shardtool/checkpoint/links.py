@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from shardtool.checkpoint.names import PIPELINE_NAME
 from shardtool.errors import InputError, Problem
 
 FOLLOW_LINKS = "SHARDTOOL_FOLLOW_LINKS"
@@ -44,7 +45,7 @@ def check_link(folder: Path, path: Path) -> None:
 
 def _allowed(folder: Path) -> list[Path]:
     real = Path(os.path.realpath(folder))
-    allowed = [real.parent if (real.parent / "model_index.json").is_file() else real]
+    allowed = [real.parent if (real.parent / PIPELINE_NAME).is_file() else real]
     allowed.extend(
         Path(os.path.realpath(owner / "blobs"))
         for place in real.parents

@@ -7,6 +7,8 @@
     STEM-00001-of-00003[.VARIANT].safetensors        a shard, diffusers' older spelling of variants (read, not written)
     STEM.safetensors.index[.VARIANT].json            the index
     STEM.safetensors[.VARIANT].index.json            the index, an older spelling (read, not written)
+    config.json                                      the class of a component, and its size
+    model_index.json                                 the components of a pipeline, one folder each
 
 STEM is ``diffusion_pytorch_model`` or ``model`` in a component folder. Any other single file keeps its own stem, in
 which no variant can be told apart. Source: ``diffusers.utils.constants`` and ``transformers.utils`` (0.42.1, 5.24.0).
@@ -17,6 +19,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+PIPELINE_NAME = "model_index.json"
+CONFIG_NAME = "config.json"
 COMPONENT_STEMS = ("diffusion_pytorch_model", "model")
 PICKLE_STEMS = {"diffusion_pytorch_model": "diffusion_pytorch_model", "model": "pytorch_model"}
 """What diffusers and transformers call the pickled twin of a safetensors file, without ``.bin``."""

@@ -12,17 +12,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from shardtool.checkpoint.config import CONFIG_NAME
 from shardtool.checkpoint.digests import DIGESTS_NAME
-from shardtool.checkpoint.folder import PICKLE_SUFFIXES, choose_among, read_pipeline, weights_among
+from shardtool.checkpoint.folder import PICKLE_SUFFIXES, choose_among, kind_among, read_pipeline, weights_among
 from shardtool.checkpoint.index import read_index
-from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName, parse_name, parse_pickle
+from shardtool.checkpoint.names import (
+    COMPONENT_STEMS,
+    CONFIG_NAME,
+    PIPELINE_NAME,
+    WeightsName,
+    parse_name,
+    parse_pickle,
+)
 from shardtool.errors import InputError, Problem
 
 Read: TypeAlias = Callable[[str], Path]
 """Where the small file of that name lies on this machine; it may have to be fetched for that."""
 
-PIPELINE_NAME = "model_index.json"
 TEXTS = (".json", ".txt", ".model")
 """What tokenizers, schedulers and image processors consist of."""
 
@@ -84,12 +89,13 @@ def needed_files(source: Source, wanted: Wanted) -> Needed:
     """
     needed = Needed()
     names = source.folder("")
-    if PIPELINE_NAME in names:
-        _pipeline(source, needed, wanted)
-    elif CONFIG_NAME in names or weights_among(names) or any(name.endswith(PICKLE_SUFFIXES) for name in names):
-        _weights(source, needed, "", names, wanted)
-    else:
-        raise _no_checkpoint(source)
+    match kind_among(names):
+        case "pipeline":
+            _pipeline(source, needed, wanted)
+        case "component":
+            _weights(source, needed, "", names, wanted)
+        case None:
+            raise _no_checkpoint(source)
     return needed
 
 

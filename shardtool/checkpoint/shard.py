@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardtool.checkpoint.cast import DTYPES, Cast, cast_config, check_castable
-from shardtool.checkpoint.config import CONFIG_NAME, read_config
+from shardtool.checkpoint.config import read_config
 from shardtool.checkpoint.header import MAX_HEADER
 from shardtool.checkpoint.job import FORMAT, Job, Maker, Output, index_metadata_of
 from shardtool.checkpoint.layout import FilePlan, Item
 from shardtool.checkpoint.legacy_names import todays_names
 from shardtool.checkpoint.move import blocks_of
-from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName
+from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME, WeightsName
 from shardtool.checkpoint.plan import Split, plan_files, plan_like
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice, Part, Selection, select
 from shardtool.checkpoint.sources import Sources

@@ -6,15 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from shardtool.checkpoint.config import CONFIG_NAME
 from shardtool.checkpoint.digests import DIGESTS_NAME
 from shardtool.checkpoint.folder import read_pipeline, weights_among
 from shardtool.checkpoint.index import read_index
-from shardtool.checkpoint.names import COMPONENT_STEMS, parse_name
-from shardtool.checkpoint.needed import PIPELINE_NAME, TEXTS
+from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME, PIPELINE_NAME, parse_name
+from shardtool.checkpoint.needed import TEXTS
 from shardtool.errors import InputError
 
-_CONFIGS = ("config.json", DIGESTS_NAME)
+_CONFIGS = (CONFIG_NAME, DIGESTS_NAME)
 """How the small files end, beside indexes, that say something about the structure; vocabularies do not."""
 
 

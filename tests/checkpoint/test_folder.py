@@ -54,6 +54,15 @@ def test_what_cannot_be_chosen_is_told_with_what_is_there(
     assert all(word in caught.value.message for word in words)
 
 
+@pytest.mark.parametrize(("name", "typed"), [("pytorch_model.bin", ""), ("sd.ckpt", "/sd.ckpt")])
+def test_a_folder_of_pickles_is_a_component_and_what_to_type_is_told(tmp_path: Path, name: str, typed: str) -> None:
+    (tmp_path / name).touch()
+    assert kind_of(tmp_path) == "component"
+    with pytest.raises(InputError) as caught:
+        choose_weights(tmp_path)
+    assert caught.value.hint == f"convert them with `shardtool shard {tmp_path}{typed} --allow-pickle`"
+
+
 def test_a_single_file_of_any_name_is_chosen(tmp_path: Path) -> None:
     (tmp_path / "sdxl.safetensors").touch()
     assert choose_weights(tmp_path).single == "sdxl.safetensors"
