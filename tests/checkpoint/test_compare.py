@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from shardtool.checkpoint.contents import survey
 from shardtool.checkpoint.inventory import read_checkpoint
 from shardtool.checkpoint.reading import BLOCK, TensorReader
 from shardtool.errors import InputError, UsageError
-from tests.corpus.base import NAMES, shard_name, weights_file, write_component, write_pipeline
+from tests.corpus.base import (
+    NAMES,
+    index_of,
+    shard_name,
+    weights_file,
+    write_component,
+    write_index,
+    write_pipeline,
+)
 
 
 def kinds(a: Path, b: Path) -> dict[str, str]:
@@ -60,17 +69,37 @@ def test_a_file_that_changes_between_header_and_data_is_an_error(tmp_path: Path)
     assert caught.value.code == "file_changed"
 
 
-def test_more_files_than_may_be_open_are_compared(tmp_path: Path) -> None:
-    """Each of 200 shards is opened once; the oldest are closed on the way."""
-    from tests.corpus.base import index_of, write_index
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 shards, and one file of the same tensors; those have several blocks at which a limit may be reached."""
+    folder = tmp_path_factory.mktemp("many")
+    sizes = {f"t{number}": BLOCK if number in (32, 64, 128) else 1 for number in range(1, 201)}
+    shards = {shard_name(number, 200): {name: sizes[name]} for number, name in enumerate(sizes, start=1)}
+    for name, tensors in shards.items():
+        (folder / name).write_bytes(weights_file(tensors))
+    write_index(folder, index_of(shards))
+    (folder / "one.safetensors").write_bytes(weights_file(sizes))
+    return folder
 
-    names = {shard_name(number, 200): {f"t{number}": 1} for number in range(1, 201)}
-    for name, tensors in names.items():
-        (tmp_path / name).write_bytes(weights_file(tensors))
-    write_index(tmp_path, index_of(names))
-    found = read_checkpoint(tmp_path)
-    with TensorReader() as reader:
-        assert {pair.kind for pair in compare(found, found, reader)} == {"same"}
+
+def test_more_files_than_may_be_open_are_compared(many: Path) -> None:
+    assert set(kinds(many, many).values()) == {"same"}
+
+
+def test_one_file_is_compared_with_more_shards_than_may_be_open(many: Path) -> None:
+    """It is not closed while it is read, though it was opened first."""
+    assert set(kinds(many / "one.safetensors", many).values()) == {"same"}
+
+
+def test_a_file_that_changes_after_its_turn_is_noticed(many: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(many, tmp_path / "many")
+    found = read_checkpoint(folder)
+    with pytest.raises(InputError) as caught, TensorReader() as reader:
+        pairs = compare(found, found, reader)
+        next(pairs)
+        (folder / shard_name(1, 200)).touch()
+        assert {pair.kind for pair in pairs} == {"same"}
+    assert caught.value.code == "file_changed"
 
 
 def test_components_of_pipelines_are_paired_by_name(tmp_path: Path) -> None:
