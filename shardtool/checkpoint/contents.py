@@ -24,7 +24,7 @@ from shardtool.checkpoint.folder import (
     read_pipeline,
     weights_in,
 )
-from shardtool.checkpoint.index import read_index
+from shardtool.checkpoint.index import shards_of
 from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME
@@ -190,15 +190,8 @@ def _only_variant(folder: Path) -> str | None:
 def _every_set(folder: Path) -> list[WeightsFiles]:
     """The sets of weights in a folder, without shards that belong to another set: its index names them all."""
     found = list(weights_in(folder).values())
-    named = {name for files in found for index in files.indexes for name in _named_by(folder / index)}
+    named = {name for files in found for index in files.indexes for name in shards_of(folder / index)}
     return [files for files in found if files.indexes or files.single or not set(files.shards) <= named]
-
-
-def _named_by(index: Path) -> tuple[str, ...]:
-    try:
-        return read_index(index).files
-    except InputError:  # examine_weights() says what is wrong with it
-        return ()
 
 
 def _class_of(folder: Path) -> str | None:

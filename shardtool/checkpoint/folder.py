@@ -42,6 +42,15 @@ class WeightsFiles:
             yield self.single
         yield from self.shards
 
+    def first(self, library: str | None) -> str | None:
+        """What ``library`` begins with; ``None`` where there are shards alone, which cannot be loaded.
+
+        Of an index and a single file side by side, diffusers takes the index, transformers the file.
+        """
+        if self.indexes and not (self.single and library == "transformers"):
+            return self.indexes[0]
+        return self.single
+
 
 def kind_of(path: Path) -> Kind:
     """Whether ``path`` is a weights file (or an index), a component or a pipeline. Raises ``InputError`` if none."""

@@ -59,6 +59,14 @@ def read_index(path: Path) -> Index:
     return Index(path, weight_map, metadata, bare="metadata" not in found)
 
 
+def shards_of(path: Path) -> tuple[str, ...]:
+    """The shards that the index ``path`` names, sorted; none where it is damaged, which ``examine`` tells."""
+    try:
+        return read_index(path).files
+    except InputError:
+        return ()
+
+
 def _fault(path: Path, fault: str) -> Problem:
     hint = "rebuild it from the shards with `shardtool repair`, or fetch it again"
     return Problem("index_invalid", f"{path}: {fault}", str(path), hint=hint)

@@ -120,7 +120,7 @@ def _pipeline(source: Source, needed: Needed, wanted: Wanted) -> None:
             message = f"{source.where / component}: no such folder, though {PIPELINE_NAME} names the component"
             needed.problems.append(Problem("component_missing", message, str(source.where / component)))
         elif weights_among(names):
-            _weights(source, needed, component, names, wanted, single_first=library == "transformers")
+            _weights(source, needed, component, names, wanted, library)
         elif any(name.endswith(PICKLE_SUFFIXES) for name in names):
             _weights(source, needed, component, names, wanted)
         else:
@@ -134,9 +134,9 @@ def _present(names: Collection[str], wanted: Wanted) -> Wanted:
 
 
 def _weights(
-    source: Source, needed: Needed, folder: str, names: list[str], wanted: Wanted, *, single_first: bool = False
+    source: Source, needed: Needed, folder: str, names: list[str], wanted: Wanted, library: str | None = None
 ) -> None:
-    """Add a component's files. Where a single file lies beside an index, each library takes another (see resolve)."""
+    """Add a component's files, as ``library`` would take them."""
     needed.small.extend(_inside(folder, name) for name in (CONFIG_NAME, DIGESTS_NAME) if name in names)
     if wanted.or_default:
         wanted = _present(names, wanted)
@@ -148,13 +148,12 @@ def _weights(
     except InputError as error:
         needed.problems.append(error.as_problem())
         return
-    if found.single is not None and (single_first or not found.indexes):
-        needed.weights.append([_inside(folder, found.single)])
-    elif found.indexes:
-        needed.small.append(_inside(folder, found.indexes[0]))
-        _indexed(source, needed, folder, found.indexes[0])
-    else:  # without an index they cannot be loaded, but an index can be rebuilt from them
-        needed.weights.append([_inside(folder, name) for name in found.shards])
+    first = found.first(library)
+    if first in found.indexes:
+        needed.small.append(_inside(folder, first))
+        _indexed(source, needed, folder, first)
+    else:  # shards without an index cannot be loaded, but an index can be rebuilt from them
+        needed.weights.append([_inside(folder, name) for name in ([first] if first else found.shards)])
 
 
 def _pickled(names: Collection[str], variant: str | None) -> list[str]:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from shardtool.checkpoint.folder import WeightsFiles, weights_in
-from shardtool.checkpoint.index import read_index
+from shardtool.checkpoint.folder import weights_in
+from shardtool.checkpoint.index import shards_of
 from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName
-from shardtool.errors import InputError
 
 Outcome: TypeAlias = Literal["found", "default_instead", "missing"]
 
@@ -45,21 +44,11 @@ def resolve(folder: Path, variant: str | None, *, library: str | None = None) ->
     present = tuple(name.variant for name in found if name.stem in stems[:1])
     for wanted in dict.fromkeys((variant, None)):
         if stems and (files := found.get(WeightsName(stems[0], wanted))):
-            names = _taken(folder, files, single_first=library == "transformers")
+            first = files.first(library)
+            names = () if first is None else (first, *(shards_of(folder / first) if first in files.indexes else ()))
             outcome: Outcome = "found" if wanted == variant else "default_instead"
             return Resolution(outcome, wanted, names, _size(folder, names), present)
     return Resolution("missing", variant, (), 0, present)
-
-
-def _taken(folder: Path, files: WeightsFiles, *, single_first: bool) -> tuple[str, ...]:
-    if files.single is not None and (single_first or not files.indexes):
-        return (files.single,)
-    if not files.indexes:
-        return ()
-    try:
-        return (files.indexes[0], *read_index(folder / files.indexes[0]).files)
-    except InputError:
-        return (files.indexes[0],)
 
 
 def _size(folder: Path, names: tuple[str, ...]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from shardtool.checkpoint.digests import DIGESTS_NAME
 from shardtool.checkpoint.folder import read_pipeline, weights_among
-from shardtool.checkpoint.index import read_index
+from shardtool.checkpoint.index import shards_of
 from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME, PIPELINE_NAME, parse_name
 from shardtool.checkpoint.needed import TEXTS
 from shardtool.errors import InputError
@@ -76,9 +76,5 @@ class Structure:
         return name.endswith(_CONFIGS) or self._is_index(name) or (self.texts and name.endswith(TEXTS))
 
     def _named_by(self, index: str) -> list[str]:
-        try:
-            shards = read_index(self.root / index).files
-        except InputError:
-            return []
         folder = index.removesuffix(PurePosixPath(index).name)
-        return [f"{folder}{name}" for name in shards if f"{folder}{name}" in self.names]
+        return [f"{folder}{name}" for name in shards_of(self.root / index) if f"{folder}{name}" in self.names]
