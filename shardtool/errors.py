@@ -82,6 +82,10 @@ class ShardtoolError(Exception):
         """This error as one entry of a list of problems."""
         return Problem(self.code, self.message, self.path, self.tensor, self.hint)
 
+    def as_problems(self) -> tuple[Problem, ...]:
+        """Everything that was found, or this error as the only entry."""
+        return self.problems or (self.as_problem(),)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "code": self.code,

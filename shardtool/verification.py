@@ -91,7 +91,7 @@ def _partner_problems(path: Path, variant: str | None) -> tuple[Problem, ...]:
     try:
         return check_partners(read_parts(path, variant=variant))
     except InputError as error:
-        return error.problems or (error.as_problem(),)
+        return error.as_problems()
 
 
 def _with_fit(found: Checked) -> Checked:
@@ -105,7 +105,7 @@ def _with_fit(found: Checked) -> Checked:
     try:
         problems = check_fit(part.path, part.checkpoint)
     except InputError as error:
-        problems = error.problems or (error.as_problem(),)
+        problems = error.as_problems()
     return found.after("fit", problems)
 
 

@@ -169,7 +169,7 @@ def _examine_indexed(folder: Path, found: WeightsFiles) -> Examination:
         check_link(folder, path)
         index = read_index(path)
     except InputError as error:
-        return Examination(None, error.problems or (error.as_problem(),))
+        return Examination(None, error.as_problems())
     files, problems = _read_files(folder, _in_shard_order(index.files))
     headers = {file.path.name: file.header for file in files}
     problems.extend(index_problems(index, headers, {file.path.name: file.size for file in files}))
@@ -194,16 +194,20 @@ def _read_files(
     files: list[WeightsFile] = []
     problems: list[Problem] = []
     for name in names:
-        path = folder / name
         try:
             if contained:
-                check_link(folder, path)
-            with OpenFile(path) as file:
-                files.append(WeightsFile(path, file.state, read_header(file)))
+                check_link(folder, folder / name)
+            files.append(read_file(folder / name))
         except InputError as error:
             missing = error.code == "file_missing"
-            problems.extend([_shard_missing(error)] if missing else error.problems or [error.as_problem()])
+            problems.extend([_shard_missing(error)] if missing else error.as_problems())
     return tuple(files), problems
+
+
+def read_file(path: Path) -> WeightsFile:
+    """The file at ``path``, by its header. Raises ``InputError`` with every problem found."""
+    with OpenFile(path) as file:
+        return WeightsFile(path, file.state, read_header(file))
 
 
 def _shard_missing(error: InputError) -> Problem:

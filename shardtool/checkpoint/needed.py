@@ -170,7 +170,7 @@ def _indexed(source: Source, needed: Needed, folder: str, index: str) -> None:
     try:
         shards = read_index(source.read(_inside(folder, index))).files
     except InputError as error:
-        needed.problems.extend(error.problems or [error.as_problem()])
+        needed.problems.extend(error.as_problems())
         return
     present = source.folder(folder)
     absent = [name for name in shards if name not in present]

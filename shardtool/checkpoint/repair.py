@@ -13,11 +13,10 @@ from typing import Any
 
 from shardtool.checkpoint.agreement import numbering_problems
 from shardtool.checkpoint.compare import compare
-from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.folder import WeightsFiles, choose_weights, kind_of, read_pipeline, weights_in
-from shardtool.checkpoint.header import Header, read_header
+from shardtool.checkpoint.header import Header
 from shardtool.checkpoint.index import Index, read_index, render_index
-from shardtool.checkpoint.inventory import examine
+from shardtool.checkpoint.inventory import examine, read_file
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, WeightsName
 from shardtool.checkpoint.reading import TensorReader
@@ -97,7 +96,11 @@ class _Seen:
         names = dict.fromkeys((*found.shards, *(self.index.files if self.index else ())))
         self.headers: dict[str, Header] = {}
         for name in (*names, *([found.single] if found.single else [])):
-            self._read(name)
+            try:
+                check_link(folder, folder / name)
+                self.headers[name] = read_file(folder / name).header
+            except InputError as error:
+                self.problems.extend(error.as_problems())
 
     def _read_index(self) -> Index | None:
         for name in self.found.indexes:
@@ -105,17 +108,8 @@ class _Seen:
                 check_link(self.folder, self.folder / name)
                 return read_index(self.folder / name)
             except InputError as error:
-                self.problems.extend(error.problems or (error.as_problem(),))
+                self.problems.extend(error.as_problems())
         return None
-
-    def _read(self, name: str) -> None:
-        path = self.folder / name
-        try:
-            check_link(self.folder, path)
-            with OpenFile(path) as file:
-                self.headers[name] = read_header(file)
-        except InputError as error:
-            self.problems.extend(error.problems or (error.as_problem(),))
 
     def chosen_split(self) -> tuple[str, ...] | None:
         """The shards that are the checkpoint, or ``None`` where it is the single file."""
