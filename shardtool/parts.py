@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.classes import class_problem
-from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
+from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, names_in, read_pipeline
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor, examine
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, Note, ignore
@@ -130,7 +131,7 @@ def read_parts(
                 _check_class(base / "model_index.json", name, library, class_name)
                 parts[name] = _own_part(pipeline, name, library, class_name, variant, on_event)
         except InputError as error:
-            problems.extend(error.problems or [error.as_problem()])
+            problems.extend(error.as_problems())
     if problems:
         raise InputError.of_all(problems)
     return PipelineParts(base, pipeline.class_name, parts, pipeline.settings, given)
@@ -190,7 +191,8 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
 
 
 def _is_settings(folder: Path) -> bool:
-    return not (folder / "config.json").exists() and any((folder / name).exists() for name in _SETTINGS_FILES)
+    names = names_in(folder)
+    return "config.json" not in names and any(name in names for name in _SETTINGS_FILES)
 
 
 def _kind(class_name: str) -> str:
@@ -207,13 +209,14 @@ def _variant_if_there(folder: Path, variant: str) -> str | None:
 
 def _read_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
-    if not path.exists() and not path.is_symlink():
+    if path.name not in names_in(folder):
         raise InputError(
             f"{path}: missing, and without it nobody knows the model's shape",
             code="config_missing",
             path=path,
             hint="put the config.json that belongs to these weights beside them",
         )
+    check_link(folder, path)
     return read_json_object(path, code="config_invalid")
 
 

@@ -9,6 +9,7 @@ import pytest
 from shardtool.checkpoint.inventory import examine, read_checkpoint
 from shardtool.checkpoint.links import FOLLOW_LINKS, link_problem
 from shardtool.errors import InputError
+from shardtool.parts import read_component
 from tests.corpus.base import NAMES, shard_name, write_component, write_pipeline
 
 
@@ -49,6 +50,15 @@ def test_a_link_to_another_component_of_the_pipeline_stays_inside(tmp_path: Path
     (pipeline / "unet_2" / shard_name(1)).unlink()
     (pipeline / "unet_2" / shard_name(1)).symlink_to(f"../unet/{shard_name(1)}")
     assert not examine(pipeline / "unet_2").errors
+
+
+def test_a_config_elsewhere_is_not_read_when_a_model_is_to_be_loaded(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    (folder / "config.json").rename(tmp_path / "config.json")
+    (folder / "config.json").symlink_to("../config.json")
+    with pytest.raises(InputError) as caught:
+        read_component(folder)
+    assert caught.value.code == "link_outside"
 
 
 def test_only_a_folder_of_the_cache_s_own_form_may_use_its_blobs(tmp_path: Path) -> None:

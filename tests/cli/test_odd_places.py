@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.app import app
+from shardtool.errors import ShardtoolError
+from shardtool.parts import read_parts
 from tests.corpus.base import INDEX, shard_name, weights_file, write_pipeline
 from tests.nobody import run_as_nobody
 
@@ -92,6 +95,8 @@ def close_one_after_the_other(place: Path) -> dict[str, dict[str, int]]:
             before = (pipeline / entry).stat().st_mode
             (pipeline / entry).chmod(mode)
             found[f"{entry} {mode:03o}"] = dict(ended(pipeline))
+            with suppress(ShardtoolError):
+                read_parts(pipeline)
             (pipeline / entry).chmod(before)
     (place / "out").chmod(0)
     found["out 000"] = dict(ended(pipeline))
