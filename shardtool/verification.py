@@ -14,7 +14,6 @@ from shardtool.checkpoint.contents import Contents, Part, survey
 from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_digests, read_entries
 from shardtool.checkpoint.folder import weights_in
 from shardtool.checkpoint.inventory import Checkpoint
-from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME
 from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import InputError, Problem
@@ -134,7 +133,6 @@ def _record_problems(checkpoint: Checkpoint) -> tuple[Problem, ...]:
     """Where the tensors' names, dtypes and shapes are not those whose digests were recorded; no data is read."""
     path = checkpoint.folder / DIGESTS_NAME
     try:
-        check_link(checkpoint.folder, path)
         entry = read_entries(checkpoint.folder).get(checkpoint.name.base)
     except InputError as error:
         return (Problem("digests_invalid", error.message, error.path, hint=error.hint),)

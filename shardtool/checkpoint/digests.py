@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.index import INDEX_LIMIT
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import WeightsName
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError
@@ -39,17 +40,21 @@ def fingerprint(tensors: Iterable[tuple[str, str, Sequence[int]]], digests: Mapp
 def read_digests(folder: Path, name: WeightsName) -> Mapping[str, str] | None:
     """Tensor → recorded SHA-256 of the checkpoint ``name`` in ``folder``; ``None`` where nothing is recorded.
 
-    Raises ``InputError`` where the file is damaged.
+    Raises ``InputError`` as ``read_entries`` does.
     """
     entry = read_entries(folder).get(name.base)
     return None if entry is None else entry["tensors"]
 
 
 def read_entries(folder: Path) -> dict[str, dict[str, Any]]:
-    """Every checkpoint's entry in the digests file of ``folder``; none where there is no such file."""
+    """Every checkpoint's entry in the digests file of ``folder``; none where there is no such file.
+
+    Raises ``InputError`` where the file is damaged, or a link that leads out of the folder.
+    """
     path = folder / DIGESTS_NAME
     if not path.exists():
         return {}
+    check_link(folder, path)
     entries = read_json_object(path, code="digests_invalid", limit=INDEX_LIMIT).get("checkpoints")
     if not isinstance(entries, dict) or not all(_is_entry(entry) for entry in entries.values()):
         raise InputError(

@@ -89,6 +89,15 @@ def test_records_of_other_variants_survive_and_stale_ones_do_not(tmp_path: Path)
     assert read_digests(tmp_path / "out", WeightsName(STEM, "fp16")) is not None
 
 
+def test_a_record_elsewhere_is_not_read(tmp_path: Path) -> None:
+    run(component(tmp_path / "unet", some_tensors()), tmp_path / "out", None)
+    (tmp_path / "out" / DIGESTS_NAME).rename(tmp_path / "elsewhere.json")
+    (tmp_path / "out" / DIGESTS_NAME).symlink_to("../elsewhere.json")
+    with pytest.raises(InputError) as caught:
+        read_digests(tmp_path / "out", NAME)
+    assert caught.value.code == "link_outside"
+
+
 def test_without_a_record_there_is_none(tmp_path: Path) -> None:
     written = run(component(tmp_path / "unet", some_tensors()), tmp_path / "out", None, digests=False)
     assert written.fingerprints == (None,)
