@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shardtool.checkpoint.contents import Contents, Part
-from shardtool.checkpoint.summary import MEMORY_DTYPES, Summary, summarise
+from shardtool.checkpoint.dtypes import DTYPES
+from shardtool.checkpoint.summary import Summary, summarise
 from shardtool.sizes import format_count, format_size
 
 from .inspect_view import dtype_shares, file_count
@@ -41,7 +42,7 @@ def _checkpoints(made: Table, parts: Sequence[Part]) -> None:
     summaries = [summarise(part.checkpoint) if part.checkpoint else None for part in parts]
     for label, fact in _FACTS.items():
         made.add_row(label, *("damaged" if summary is None else fact(summary) for summary in summaries))
-    for dtype in MEMORY_DTYPES:
+    for dtype in DTYPES:
         made.add_row(f"as {dtype}", *(format_size(summary.memory[dtype]) if summary else "" for summary in summaries))
     first = set(parts[0].checkpoint.tensors) if parts[0].checkpoint else set()
     names = [set(part.checkpoint.tensors) if part.checkpoint else set() for part in parts[1:]]

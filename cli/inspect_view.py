@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shardtool.checkpoint.contents import Contents, Part
+from shardtool.checkpoint.dtypes import DTYPES
 from shardtool.checkpoint.inventory import Checkpoint
-from shardtool.checkpoint.summary import MEMORY_DTYPES, Summary, summarise
+from shardtool.checkpoint.summary import Summary, summarise
 from shardtool.checkpoint.tree import Module, module_tree, rows
 from shardtool.sizes import format_count, format_size
 
@@ -163,7 +164,7 @@ def _module_figures(module: Module, root: Module) -> tuple[str, str, str, str]:
 def _memory(summaries: Sequence[Summary]) -> Text:
     from rich.text import Text
 
-    sizes = {dtype: sum(summary.memory[dtype] for summary in summaries) for dtype in MEMORY_DTYPES}
+    sizes = {dtype: sum(summary.memory[dtype] for summary in summaries) for dtype in DTYPES}
     line = Text()
     line.append("memory for the weights: ", "dim")
     line.append(" · ".join(f"{dtype} {format_size(size)}" for dtype, size in sizes.items()))

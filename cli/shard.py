@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardtool.checkpoint.cast import DTYPES, Cast
+from shardtool.checkpoint.cast import Cast
+from shardtool.checkpoint.dtypes import DTYPES
 from shardtool.checkpoint.plan import DEFAULT_LIMIT, Split
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
 from shardtool.checkpoint.shard import Shape, plan_job

@@ -31,8 +31,5 @@ TORCH_STORED: Mapping[str, torch.dtype] = {
 }
 """A header's dtype → torch's, for those whose elements are whole bytes."""
 
-CASTABLE = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"})
-"""The floating-point dtypes of a header that are cast to another on the way."""
-
 TORCH_DTYPES: Mapping[Dtype, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """The command line's dtype → torch's."""

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import torch
 
+from shardtool.checkpoint.dtypes import CASTABLE
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
-from shardtool.dtypes import CASTABLE, TORCH_DTYPES, TORCH_STORED
+from shardtool.dtypes import TORCH_DTYPES, TORCH_STORED
 from shardtool.needs import Dtype
 from shardtool.parts import Part
 

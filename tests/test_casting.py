@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import CLIPTextModel
 
 from shardtool.casting import Casting
-from shardtool.checkpoint.cast import DTYPES, Cast
+from shardtool.checkpoint.cast import Cast
+from shardtool.checkpoint.dtypes import DTYPES
 from shardtool.checkpoint.plan import WHOLE, Split
 from shardtool.checkpoint.selection import Choice
 from shardtool.checkpoint.shard import Shape, plan_job

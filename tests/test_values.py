@@ -80,7 +80,7 @@ def test_one_bad_value_is_found_wherever_it_stands(length: int) -> None:
 
 
 def test_no_float_dtype_of_the_format_is_forgotten() -> None:
-    from shardtool.checkpoint.header import DTYPE_BITS
+    from shardtool.checkpoint.dtypes import DTYPE_BITS
 
     floats = {dtype for dtype in DTYPE_BITS if dtype.startswith(("F", "BF", "C"))}
     assert floats - FLOATS.keys() - NAN_ONLY.keys() == {"F4", "F6_E2M3", "F6_E3M2"}

@@ -36,8 +36,7 @@ def _uncounted(position: int, length: int) -> None:
 
 def create(path: Path) -> int:
     """A new, empty file, open for writing, whose mode follows the umask."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    return os.open(path, flags, 0o666)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
 def kept_entries(old: Path, stale: Collection[PurePath]) -> Iterator[PurePath]:

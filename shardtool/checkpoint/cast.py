@@ -8,17 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from shardtool.checkpoint.header import DTYPE_BITS
+from shardtool.checkpoint.dtypes import CASTABLE, DTYPE_BITS
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.layout import Item
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import RefusedError
 
-DTYPES: Mapping[str, str] = {"fp16": "F16", "bf16": "BF16", "fp32": "F32"}
-"""What people write → what headers call it."""
-
 _TORCH_NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
-_CAST = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
 _QUANTISED = ("quantization_config", "quantization")
 
 Blocks: TypeAlias = Iterator[bytes | memoryview]
@@ -38,7 +34,7 @@ class Cast:
     check: Callable[[], None]
 
     def applies(self, item: Item) -> bool:
-        return item.dtype in _CAST and item.dtype != self.dtype
+        return item.dtype in CASTABLE and item.dtype != self.dtype
 
     def items(self, items: Sequence[Item]) -> list[Item]:
         """The items as they will be; those that change are made on the way."""

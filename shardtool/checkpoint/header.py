@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeGuard
 
+from shardtool.checkpoint.dtypes import DTYPE_BITS
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.foreign import SNIFF, recognise
 from shardtool.checkpoint.strict_json import DuplicateKeyError, parse_json_object
@@ -26,17 +27,6 @@ from shardtool.errors import InputError, Problem
 
 MAX_HEADER = 100_000_000
 """Bytes a header may have, as in the format's own parser (decimal, not MiB)."""
-
-DTYPE_BITS: Mapping[str, int] = {
-    **dict.fromkeys(("F4",), 4),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    **dict.fromkeys(("BOOL", "U8", "I8"), 8),
-    **dict.fromkeys(("F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
-    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
-    **dict.fromkeys(("I32", "U32", "F32"), 32),
-    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
-}
-"""Bits per element of every dtype the format knows. Shapes count logical elements, also below eight bits."""
 
 _SIDE_LIMIT = 2**63
 _BITS_LIMIT = 2**64

@@ -9,10 +9,9 @@ from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 from shardtool.checkpoint.index import render_index
-from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.layout import FilePlan, Item
 from shardtool.checkpoint.names import WeightsName
-from shardtool.checkpoint.selection import Part
+from shardtool.checkpoint.selection import Selected
 from shardtool.checkpoint.sources import Sources
 from shardtool.events import Note
 
@@ -30,7 +29,7 @@ class Output:
     ``renamed`` maps a tensor's new name to the one in the source. ``make`` gives what no range of the source holds.
     """
 
-    part: Part
+    part: Selected
     name: WeightsName
     files: tuple[FilePlan, ...]
     index_metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -89,10 +88,3 @@ class Job:
     def size(self) -> int:
         """Bytes of the weights files."""
         return sum(output.size for output in self.outputs)
-
-
-def index_metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the source's index says beside the size, which is counted anew."""
-    found = dict(checkpoint.index.metadata) if checkpoint.index is not None else {}
-    found.pop("total_size", None)
-    return found

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from shardtool.checkpoint.undisturbed import undisturbed
 from shardtool.errors import RefusedError
-
-if sys.platform != "win32":
-    import fcntl
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
@@ -38,7 +35,7 @@ def locked(path: Path, *, target: Path) -> Iterator[None]:
 
 def _take(path: Path, target: Path) -> int:
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             _flock(fd, target)
         except BaseException:
@@ -62,8 +59,6 @@ def _signed(path: Path, fd: int) -> int:
 
 
 def _flock(fd: int, target: Path) -> None:
-    if sys.platform == "win32":
-        return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

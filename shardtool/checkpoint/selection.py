@@ -54,7 +54,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Part:
+class Selected:
     """A checkpoint of the source, and the folder of the result that it goes to, relative to the result's own."""
 
     place: PurePath
@@ -78,7 +78,7 @@ class Selection:
 
     source: Path
     kind: Kind
-    parts: tuple[Part, ...]
+    parts: tuple[Selected, ...]
     others: tuple[PurePath, ...] = ()
     left_out: tuple[PurePath, ...] = ()
 
@@ -99,23 +99,23 @@ def select(source: Path, choice: Choice) -> Selection:
     return Selection(source, kind, parts, others, left_out)
 
 
-def _in_file(path: Path, read_pickle: PickleReader | None) -> Part:
+def _in_file(path: Path, read_pickle: PickleReader | None) -> Selected:
     pickled = path.suffix in PICKLE_SUFFIXES or parse_pickle(path.name) is not None
     if read_pickle is None or not pickled:
-        return Part(_HERE, read_checkpoint(path))
-    return Part(_HERE, *read_pickle(path, parse_pickle(path.name) or WeightsName(path.stem)))
+        return Selected(_HERE, read_checkpoint(path))
+    return Selected(_HERE, *read_pickle(path, parse_pickle(path.name) or WeightsName(path.stem)))
 
 
-def _in_component(folder: Path, place: PurePath, choice: Choice) -> Iterator[Part]:
+def _in_component(folder: Path, place: PurePath, choice: Choice) -> Iterator[Selected]:
     pickled = pickled_in(folder) if choice.read_pickle is not None else set()
     names = [name for name in weights_in(folder) if name.stem in COMPONENT_STEMS]
     present = {name.variant: name for name in sorted({*names, *pickled}, key=lambda name: name.variant or "")}
     for variant in _variants(choice, list(present)):
         name = present.get(variant)
         if choice.read_pickle is not None and name in pickled and name not in names:
-            yield Part(place, *choice.read_pickle(folder, name))
+            yield Selected(place, *choice.read_pickle(folder, name))
         else:
-            yield Part(place, read_checkpoint(folder, variant))
+            yield Selected(place, read_checkpoint(folder, variant))
 
 
 def _variants(choice: Choice, present: Sequence[str | None]) -> Sequence[str | None]:
@@ -133,7 +133,7 @@ def pickled_in(folder: Path) -> set[WeightsName]:
     return {name for text in names_in(folder) if (name := parse_pickle(text)) is not None}
 
 
-def _in_pipeline(source: Path, choice: Choice) -> Iterator[Part]:
+def _in_pipeline(source: Path, choice: Choice) -> Iterator[Selected]:
     pipeline = read_pipeline(source)
     present = _with_weights(source, list(pipeline.components))
     for name in choice.components:
@@ -167,7 +167,7 @@ def _names_in(folder: Path) -> set[WeightsName]:
     return {*weights_in(folder), *pickled_in(folder)}
 
 
-def _beside(source: Path, parts: Sequence[Part]) -> tuple[tuple[PurePath, ...], tuple[PurePath, ...]]:
+def _beside(source: Path, parts: Sequence[Selected]) -> tuple[tuple[PurePath, ...], tuple[PurePath, ...]]:
     """The other files below ``source``: those that go along, and the parts' weights that are not read."""
     weights: dict[PurePath, set[str]] = {}
     read: set[PurePath] = set()

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from shardtool.checkpoint.cast import DTYPES, Cast, cast_config, check_castable
+from shardtool.checkpoint.cast import Cast, cast_config, check_castable
 from shardtool.checkpoint.config import read_config
+from shardtool.checkpoint.dtypes import DTYPES
 from shardtool.checkpoint.header import MAX_HEADER
-from shardtool.checkpoint.job import FORMAT, Job, Maker, Output, index_metadata_of
+from shardtool.checkpoint.inventory import Checkpoint
+from shardtool.checkpoint.job import FORMAT, Job, Maker, Output
 from shardtool.checkpoint.layout import FilePlan, Item
 from shardtool.checkpoint.legacy_names import todays_names
 from shardtool.checkpoint.move import blocks_of
 from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME, WeightsName
 from shardtool.checkpoint.plan import Split, plan_files, plan_like
-from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice, Part, Selection, select
+from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice, Selected, Selection, select
 from shardtool.checkpoint.sources import Sources
 from shardtool.errors import InputError, RefusedError
 from shardtool.events import Note
@@ -51,9 +54,9 @@ def plan_job(source: Path, choice: Choice, shape: Shape) -> Job:
     return replace(job, rewritten=rewritten, check=shape.cast.check)
 
 
-def _output(part: Part, choice: Choice, shape: Shape, models: Selection | None) -> Output:
+def _output(part: Selected, choice: Choice, shape: Shape, models: Selection | None) -> Output:
     checkpoint = part.checkpoint
-    told = index_metadata_of(checkpoint)
+    told = _index_metadata(checkpoint)
     metadata = {**FORMAT, **{k: v for k, v in told.items() if isinstance(v, str)}, **checkpoint.metadata}
     if shape.cast is not None:
         config = read_config(checkpoint.folder) if checkpoint.name.stem in COMPONENT_STEMS else None
@@ -78,7 +81,14 @@ def _output(part: Part, choice: Choice, shape: Shape, models: Selection | None) 
     )
 
 
-def _items(part: Part) -> Iterator[Item]:
+def _index_metadata(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the source's index says beside the size, which is counted anew."""
+    found = dict(checkpoint.index.metadata) if checkpoint.index is not None else {}
+    found.pop("total_size", None)
+    return found
+
+
+def _items(part: Selected) -> Iterator[Item]:
     for origin, file in enumerate(part.checkpoint.files):
         for info in file.header.tensors:
             offset = None if part.content is not None else file.header.data_start + info.start
@@ -86,7 +96,7 @@ def _items(part: Part) -> Iterator[Item]:
 
 
 def _files(
-    part: Part, stored: Sequence[Item], metadata: dict[str, str], shape: Shape, models: Selection | None
+    part: Selected, stored: Sequence[Item], metadata: dict[str, str], shape: Shape, models: Selection | None
 ) -> tuple[FilePlan, ...]:
     items = list(stored) if shape.cast is None else shape.cast.items(stored)
     if models is None:
@@ -101,7 +111,7 @@ def _files(
     return plan_like(items, metadata, groups, other=str(models.source / model.place))
 
 
-def _model_for(part: Part, models: Selection) -> Part:
+def _model_for(part: Selected, models: Selection) -> Selected:
     """The checkpoint whose division ``part`` takes over: of the same component, if there are several."""
     found = [model for model in models.parts if model.place == part.place or len(models.parts) == 1]
     same = [model for model in found if model.checkpoint.name == part.checkpoint.name]
@@ -123,7 +133,7 @@ def _result_name(name: WeightsName, variant: str | None, cast: Cast | None) -> W
     return WeightsName(name.stem, None if DTYPES.get(wanted or "") not in (None, cast.dtype) else wanted)
 
 
-def _check_legible(part: Part, name: WeightsName, files: Sequence[FilePlan]) -> None:
+def _check_legible(part: Selected, name: WeightsName, files: Sequence[FilePlan]) -> None:
     """Raises ``RefusedError`` where the result would be one that no reader takes."""
     try:
         name.index.encode("utf-8")
@@ -141,7 +151,7 @@ def _check_legible(part: Part, name: WeightsName, files: Sequence[FilePlan]) -> 
         )
 
 
-def _maker(part: Part, stored: Sequence[Item], cast: Cast | None, renamed: dict[str, str]) -> Maker | None:
+def _maker(part: Selected, stored: Sequence[Item], cast: Cast | None, renamed: dict[str, str]) -> Maker | None:
     """What gives the bytes of the items that are made: read from a pickle, cast, or both."""
     if part.content is None and cast is None:
         return None

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardtool.checkpoint.header import DTYPE_BITS, TensorInfo
+from shardtool.checkpoint.dtypes import DTYPE_BITS, DTYPES, is_floating
+from shardtool.checkpoint.header import TensorInfo
 from shardtool.checkpoint.inventory import Checkpoint
-
-MEMORY_DTYPES: Mapping[str, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
-"""The dtypes a model can be loaded in, as users spell them → as the format spells them."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,9 @@ def summarise(checkpoint: Checkpoint) -> Summary:
         parameters=checkpoint.parameters,
         nbytes=checkpoint.nbytes,
         dtypes=checkpoint.dtypes,
-        memory={spelt: sum(_bytes_as(info, dtype) for info in infos) for spelt, dtype in MEMORY_DTYPES.items()},
+        memory={spelt: sum(_bytes_as(info, dtype) for info in infos) for spelt, dtype in DTYPES.items()},
         metadata=checkpoint.metadata,
     )
-
-
-def is_floating(dtype: str) -> bool:
-    """Whether a dtype of the format holds real numbers, which a cast to another dtype concerns."""
-    return dtype.startswith(("F", "BF"))
 
 
 def _bytes_as(info: TensorInfo, dtype: str) -> int:

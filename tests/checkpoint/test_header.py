@@ -12,8 +12,9 @@ import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardtool.checkpoint.dtypes import DTYPE_BITS
 from shardtool.checkpoint.files import OpenFile
-from shardtool.checkpoint.header import DTYPE_BITS, build_header, parse_header, read_header
+from shardtool.checkpoint.header import build_header, parse_header, read_header
 from shardtool.errors import InputError
 from tests.corpus.valid_cases import BITS
 
