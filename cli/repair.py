@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from shardtool.checkpoint.mend import repair_in_place, repair_into
-from shardtool.checkpoint.repair import Repair, plan_source
+from shardtool.checkpoint.repair_plan import Repair, plan_source
+from shardtool.checkpoint.repair_run import repair_in_place, repair_into
 from shardtool.errors import UsageError
 from shardtool.source import HubSource, local_path, parse_source
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardtool.checkpoint.beside import beside_findings
@@ -47,9 +47,9 @@ class Part:
     path: Path
     class_name: str | None
     library: str | None
-    checkpoint: Checkpoint | None
-    problems: tuple[Problem, ...]
-    resolution: Resolution | None
+    checkpoint: Checkpoint | None = None
+    problems: tuple[Problem, ...] = ()
+    resolution: Resolution | None = None
     variant: str | None = None
 
     @property
@@ -81,7 +81,7 @@ def survey(path: Path, variant: str | None = None, *, every_variant: bool = Fals
     kind = kind_of(path)
     if kind != "pipeline":
         name = path.resolve().name if path.is_dir() else path.name
-        parts = _parts(_Place(name, path), variant, every_variant=every_variant)
+        parts = _with_weights(_part(name, path), variant, every_variant=every_variant)
         return Contents(kind, path, parts[0].class_name, parts)
     try:
         pipeline = read_pipeline(path)
@@ -99,16 +99,15 @@ def survey(path: Path, variant: str | None = None, *, every_variant: bool = Fals
 
 def _component(pipeline: PipelineFolder, name: str, variant: str | None, *, every_variant: bool) -> tuple[Part, ...]:
     library, class_name = pipeline.components[name]
-    place = _Place(name, pipeline.path / name, class_name, library)
+    part = _part(name, pipeline.path / name, library, class_name)
     problem = _unusable(pipeline, name)
-    if problem or not weights_in(place.path):
-        problems = [problem] if problem else _settings_problems(place.path)
-        return (place.part(problems=tuple(problems)),)
-    found = resolve(place.path, variant, library=library)
+    if problem or not weights_in(part.path):
+        return (replace(part, problems=(problem,) if problem else tuple(_settings_problems(part.path))),)
+    part = replace(part, resolution=resolve(part.path, variant, library=library))
     try:
-        return _parts(place, found.variant, every_variant=every_variant, resolution=found)
+        return _with_weights(part, variant, every_variant=every_variant)
     except InputError as error:  # several variants, and none of them the wanted one or the default
-        return (place.part(problems=(error.as_problem(),), resolution=found),)
+        return (replace(part, problems=(error.as_problem(),)),)
 
 
 def _unusable(pipeline: PipelineFolder, name: str) -> Problem | None:
@@ -142,42 +141,29 @@ def _settings_problems(folder: Path) -> Iterator[Problem]:
                 yield error.as_problem()
 
 
-@dataclass(frozen=True)
-class _Place:
-    """What is known of a part before its weights are looked at."""
-
-    name: str
-    path: Path
-    class_name: str | None = None
-    library: str | None = None
-
-    def part(
-        self,
-        checkpoint: Checkpoint | None = None,
-        problems: tuple[Problem, ...] = (),
-        resolution: Resolution | None = None,
-        variant: str | None = None,
-    ) -> Part:
-        class_name = (_class_of(self.path) if self.path.is_dir() else None) or self.class_name
-        return Part(self.name, self.path, class_name, self.library, checkpoint, problems, resolution, variant)
+def _part(name: str, path: Path, library: str | None = None, class_name: str | None = None) -> Part:
+    """A part before its weights are looked at."""
+    return Part(name, path, (_class_of(path) if is_folder(path) else None) or class_name, library)
 
 
-def _parts(
-    place: _Place, variant: str | None, *, every_variant: bool, resolution: Resolution | None = None
-) -> tuple[Part, ...]:
-    """A part for the chosen weights at a place, or for each of the weights in that folder."""
-    if not place.path.is_dir():
-        found = examine(place.path)
-        return (place.part(found.checkpoint, found.problems),)
-    beside = tuple(beside_findings(place.path))
-    chosen = _every_set(place.path) if every_variant else []
-    chosen = chosen or [choose_weights(place.path, variant or _only_variant(place.path))]
-    resolution = resolution or resolve(place.path, variant, library=place.library)
-    parts = []
+def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tuple[Part, ...]:
+    """The part with the chosen weights, or once for each of the weights in its folder.
+
+    In a pipeline, where it has a ``resolution``, the chosen weights are those that would be loaded.
+    """
+    if not part.path.is_dir():
+        found = examine(part.path)
+        return (replace(part, checkpoint=found.checkpoint, problems=found.problems),)
+    wanted = part.resolution.variant if part.resolution else variant
+    chosen = _every_set(part.path) if every_variant else []
+    chosen = chosen or [choose_weights(part.path, wanted or _only_variant(part.path))]
+    part = replace(part, resolution=part.resolution or resolve(part.path, variant, library=part.library))
+    beside = tuple(beside_findings(part.path))
+    parts: list[Part] = []
     for files in chosen:
-        found = examine_weights(place.path, files)
-        parts.append(place.part(found.checkpoint, (*found.problems, *beside), resolution, files.name.variant))
-        beside = ()  # said once
+        found = examine_weights(part.path, files)
+        problems = found.problems if parts else (*found.problems, *beside)
+        parts.append(replace(part, checkpoint=found.checkpoint, problems=problems, variant=files.name.variant))
     return tuple(parts)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 import pytest
 
 from shardtool.checkpoint.inventory import examine, read_checkpoint
-from shardtool.checkpoint.mend import repair_in_place, repair_into
-from shardtool.checkpoint.repair import plan_repairs, plan_source
+from shardtool.checkpoint.repair_plan import plan_repairs, plan_source
+from shardtool.checkpoint.repair_run import repair_in_place, repair_into
 from shardtool.errors import InputError, RefusedError, RunError, UsageError
 from tests.corpus.base import (
     INDEX,

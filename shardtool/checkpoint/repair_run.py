@@ -12,7 +12,7 @@ from shardtool.checkpoint.guard import check_apart, explained
 from shardtool.checkpoint.inventory import examine
 from shardtool.checkpoint.move import Mover
 from shardtool.checkpoint.publish import staged
-from shardtool.checkpoint.repair import Repair
+from shardtool.checkpoint.repair_plan import Repair
 from shardtool.checkpoint.selection import walk
 from shardtool.checkpoint.swap import sync_folder
 from shardtool.errors import InputError, RefusedError
