@@ -64,6 +64,18 @@ def test_checkpoint_imports_the_standard_library_only(path: Path) -> None:
     assert foreign == set()
 
 
+def test_the_checkpoint_package_is_laid_out_as_its_docstring_says() -> None:
+    package = ROOT / "shardtool" / "checkpoint"
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    lines = [line.strip().split("  ", 1)[1].split() for line in text.splitlines() if line.startswith("    ")]
+    levels = {name: level for level, names in enumerate(lines) for name in names}
+    assert sorted(levels) == sorted(path.stem for path in CHECKPOINT if path.stem != "__init__")
+    assert len(levels) == sum(map(len, lines))
+    for name, level in levels.items():
+        ours = {found.split(".")[2] for found in imported(package / f"{name}.py") if found.count(".") == 2}
+        assert {other for other in ours if levels[other] > level} == set(), name
+
+
 @pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_knows_no_terminal(path: Path) -> None:
     assert roots(imported(path)) & {"rich", "typer", "cli", "shardtool_cli"} == set()
