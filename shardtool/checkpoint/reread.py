@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardtool.checkpoint.files import OpenFile
-from shardtool.checkpoint.header import Header, read_header
 from shardtool.checkpoint.job import Output
 from shardtool.checkpoint.layout import FilePlan
 from shardtool.checkpoint.move import blocks_of
@@ -29,19 +28,18 @@ def check_written(
     for name, plan in zip(output.filenames, output.files, strict=True):
         with OpenFile(folder / name) as file:
             _forget(file)
-            header = read_header(file)
-            if [(info.name, info.dtype, info.shape) for info in header.tensors] != [
-                (item.name, item.dtype, item.shape) for item in plan.items
-            ]:
+            if file.size != plan.size or file.read_at(0, len(plan.header)) != plan.header:
                 raise _differs(folder / name, None)
-            _check_data(file, header, plan, sources, digests, on_event)
+            _check_data(file, plan, sources, digests, on_event)
 
 
 def _check_data(
-    file: OpenFile, header: Header, plan: FilePlan, sources: Sources, digests: Mapping[str, str], on_event: Listener
+    file: OpenFile, plan: FilePlan, sources: Sources, digests: Mapping[str, str], on_event: Listener
 ) -> None:
-    for info, item in zip(header.tensors, plan.items, strict=True):
-        blocks = blocks_of(file, header.data_start + info.start, info.nbytes)
+    position = len(plan.header)
+    for item in plan.items:
+        blocks = blocks_of(file, position, item.nbytes)
+        position += item.nbytes
         if item.name in digests:
             found = hashlib.sha256()
             for block in blocks:
@@ -66,7 +64,11 @@ def _forget(file: OpenFile) -> None:
 
 
 def _differs(path: Path, tensor: str | None) -> RunError:
-    what = "its header is not what was written" if tensor is None else f"tensor {tensor!r} differs from the source"
+    what = (
+        "its size or its header is not what was written"
+        if tensor is None
+        else f"tensor {tensor!r} differs from the source"
+    )
     return RunError(
         f"{path.name}: {what} when read again; nothing was published",
         code="written_differs",
