@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from shardtool.checkpoint.plan import WHOLE
-from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
 from shardtool.checkpoint.shard import Shape, plan_job
 from shardtool.checkpoint.write import Manner
 from shardtool.source import parse_source
@@ -30,11 +29,12 @@ from .writing import (
     DigestsOpt,
     NoFsyncOpt,
     VerifyOpt,
+    brought_here,
     carry_out,
-    path_of,
     pickle_reader,
     show_outcome,
     target_for,
+    what_of,
 )
 
 
@@ -71,21 +71,14 @@ def merge(
     target = target_for(output, source, "merged")
     pickles = pickle_reader() if allow_pickle else None
     found = parse_source(source, revision=revision, subfolder=subfolder)
+    choice, wanted = what_of(found, variant, component, pickles)
     with (
         progress(out) as on_event,
-        path_of(
-            found,
-            variant=None if variant == DEFAULT_VARIANT else variant,
-            components=component,
-            pickles=allow_pickle,
-            dry_run=dry_run,
-            offline=offline,
-            on_event=on_event,
-        ) as path,
+        brought_here(found, wanted, dry_run=dry_run, offline=offline, on_event=on_event) as here,
     ):
-        job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), Shape(WHOLE))
+        job = plan_job(here.path, choice, Shape(WHOLE))
         manner = Manner(overwrite, not no_fsync, digests, verify)
-        outcome = carry_out(out, found, job, target, manner, dry_run=dry_run, on_event=on_event)
+        outcome = carry_out(out, job, target, manner, dry_run=dry_run, download=here.download, on_event=on_event)
     for note in pickles.notes if pickles else ():
         out.note(note)
     show_outcome(out, outcome)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +12,14 @@ import typer
 
 from shardtool.checkpoint.cast import Cast
 from shardtool.checkpoint.dtypes import DTYPES
+from shardtool.checkpoint.needed import Wanted
 from shardtool.checkpoint.plan import DEFAULT_LIMIT, Split
-from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
 from shardtool.checkpoint.shard import Shape, plan_job
 from shardtool.checkpoint.write import Manner
 from shardtool.errors import UsageError
+from shardtool.events import Listener
 from shardtool.sizes import format_size, parse_size
-from shardtool.source import local_path, parse_source
+from shardtool.source import outline_of, parse_source
 
 from .options import (
     DryRunOpt,
@@ -35,11 +38,12 @@ from .writing import (
     DigestsOpt,
     NoFsyncOpt,
     VerifyOpt,
+    brought_here,
     carry_out,
-    path_of,
     pickle_reader,
     show_outcome,
     target_for,
+    what_of,
 )
 
 if TYPE_CHECKING:
@@ -117,28 +121,31 @@ def shard(
     casting = _casting() if dtype else None
     pickles = pickle_reader() if allow_pickle else None
     found = parse_source(source, revision=revision, subfolder=subfolder)
+    choice, wanted = what_of(found, variant, component, pickles, cast=dtype is not None)
     with (
         progress(out) as on_event,
-        path_of(
-            found,
-            variant=None if dtype or variant == DEFAULT_VARIANT else variant,
-            components=component,
-            pickles=allow_pickle,
-            dry_run=dry_run,
-            offline=offline,
-            on_event=on_event,
-        ) as path,
+        brought_here(found, wanted, dry_run=dry_run, offline=offline, on_event=on_event) as here,
+        _headers_of(like, offline=offline, on_event=on_event) as model,
     ):
-        model = local_path(parse_source(like), offline=offline, on_event=on_event) if like else None
         shape = Shape(split, model, _cast(dtype, casting, allow_overflow=allow_overflow), keep_names)
-        job = plan_job(path, Choice(variant, components=component or (), read_pickle=pickles), shape)
+        job = plan_job(here.path, choice, shape)
         if split.limit is not None and not like:
             out.say(f"limit: {split.limit:,} bytes ({format_size(split.limit)}) a file, header included")
         manner = Manner(overwrite, not no_fsync, digests, verify)
-        outcome = carry_out(out, found, job, target, manner, dry_run=dry_run, on_event=on_event)
+        outcome = carry_out(out, job, target, manner, dry_run=dry_run, download=here.download, on_event=on_event)
     for note in [*(casting.notes() if casting else ()), *(pickles.notes if pickles else ())]:
         out.note(note)
     show_outcome(out, outcome, limit=split.limit)
+
+
+@contextmanager
+def _headers_of(like: str | None, *, offline: bool, on_event: Listener) -> Iterator[Path | None]:
+    """The checkpoint whose division is taken over: its headers tell it."""
+    if like is None:
+        yield None
+        return
+    with outline_of(parse_source(like), Wanted(), offline=offline, on_event=on_event) as outline:
+        yield outline.path
 
 
 def _split(max_size: str | None, shards: int | None, *, balance: bool, like: str | None, allow_oversize: bool) -> Split:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -14,12 +14,14 @@ from shardtool.checkpoint.folder import PICKLE_SUFFIXES
 from shardtool.checkpoint.guard import as_file, check_kind, check_separate, room_for
 from shardtool.checkpoint.job import Job
 from shardtool.checkpoint.job import Output as Planned
+from shardtool.checkpoint.needed import Wanted
 from shardtool.checkpoint.publish import check_target
+from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
 from shardtool.checkpoint.write import Manner, Written, write_job
 from shardtool.errors import RefusedError, UsageError
 from shardtool.events import Listener, Note
 from shardtool.sizes import format_size
-from shardtool.source import DEMO, HubSource, LocalSource, local_path, parse_source, structure_of
+from shardtool.source import DEMO, HubSource, LocalSource, Outline, fetched, outline_of, parse_source
 
 from .completion import complete_component
 from .output import Output, show, table
@@ -64,31 +66,35 @@ def pickle_reader() -> PickleReader:
     return PickleReader()
 
 
-@contextmanager
-def path_of(
+def what_of(
     source: LocalSource | HubSource,
-    *,
     variant: str | None,
     components: list[str] | None,
-    pickles: bool,
-    dry_run: bool,
-    offline: bool,
-    on_event: Listener,
-) -> Iterator[Path]:
-    """The source on this machine. For a dry run nothing is downloaded but headers, unless pickles must be read."""
-    if dry_run and not pickles:
-        with structure_of(source, variant=variant, offline=offline, on_event=on_event) as path:
-            yield path
-        return
-    yield local_path(
-        source,
-        variant=variant,
-        components=components,
-        or_default=True,
-        pickles=pickles,
-        offline=offline,
-        on_event=on_event,
+    read_pickle: PickleReader | None,
+    *,
+    cast: bool = False,
+) -> tuple[Choice, Wanted]:
+    """What of the source is written, and what of it must be here for that.
+
+    For a ``cast``, ``variant`` names the result. Of a local source each variant is written, of one on the Hub only that
+    which was fetched, whatever else the cache holds.
+    """
+    if variant is None and not cast and isinstance(source, HubSource):
+        variant = DEFAULT_VARIANT
+    fetched_variant = None if cast or variant == DEFAULT_VARIANT else variant
+    return (
+        Choice(variant, components=components or (), read_pickle=read_pickle),
+        Wanted(fetched_variant, components, pickles=read_pickle is not None, or_default=True),
     )
+
+
+def brought_here(
+    source: LocalSource | HubSource, wanted: Wanted, *, dry_run: bool, offline: bool, on_event: Listener
+) -> AbstractContextManager[Outline]:
+    """What is wanted of the source on this machine; for a dry run an outline, without its weights."""
+    if dry_run:
+        return outline_of(source, wanted, offline=offline, on_event=on_event)
+    return nullcontext(Outline(fetched(source, wanted, offline=offline, on_event=on_event)))
 
 
 def target_for(output: Path | None, source: str, ending: str) -> Path:
@@ -118,21 +124,15 @@ class Outcome:
 
 
 def carry_out(
-    out: Output,
-    source: LocalSource | HubSource,
-    job: Job,
-    target: Path,
-    manner: Manner,
-    *,
-    dry_run: bool,
-    on_event: Listener,
+    out: Output, job: Job, target: Path, manner: Manner, *, dry_run: bool, download: int | None, on_event: Listener
 ) -> Outcome:
-    """Write the job, which was planned for ``source``, or look at what would be written."""
+    """Write the job, or look at what would be written; of its source so many bytes are still to be downloaded."""
     for note in job.notes:
         out.note(note)
+    if dry_run and download is not None:
+        return _from_the_hub(_preview(out, job, target, manner, here=False), download)
     if dry_run:
-        outcome = _preview(out, job, target, manner)
-        return _told_of_the_hub(out, outcome) if isinstance(source, HubSource) else outcome
+        return _preview(out, job, target, manner)
     written = write_job(job, target, manner, on_event=on_event)
     data = {**_job_data(job, target, written), "dry_run": False}
     return Outcome(job, target, data, _summary(job, written, manner))
@@ -158,14 +158,14 @@ def _filenames(job: Job, output: Planned, target: Path) -> Sequence[str]:
     return (target.name,) if as_file(job, target) else output.filenames
 
 
-def _preview(out: Output, job: Job, target: Path, manner: Manner) -> Outcome:
+def _preview(out: Output, job: Job, target: Path, manner: Manner, *, here: bool = True) -> Outcome:
     check_separate(job, target)
     check_kind(job, target)
     try:
         check_target(target, overwrite=manner.overwrite)
     except RefusedError as error:
         out.note(Note(error.code, f"{error.message}: --overwrite will be needed", warning=True))
-    room = room_for(job, target)
+    room = room_for(job, target, here=here)
     if room.needed > room.free:
         out.note(Note("disk", f"{room.folder} has {format_size(room.free)} free, which is too little", warning=True))
     way = "sharing its blocks with the source" if room.shared else "copying"
@@ -178,14 +178,12 @@ def _preview(out: Output, job: Job, target: Path, manner: Manner) -> Outcome:
     )
 
 
-def _told_of_the_hub(out: Output, outcome: Outcome) -> Outcome:
-    """The plan for a source of which only headers were fetched: in its own name, and with what is still to come."""
+def _from_the_hub(outcome: Outcome, download: int) -> Outcome:
+    """The plan for a source of which headers alone are here: in its own name, and with what is still to come."""
     from shardtool.hub.naming import named_as_on_hub
 
-    weights = {file.path: file.size for planned in outcome.job.outputs for file in planned.part.checkpoint.files}
-    size = sum(weights.values())
-    out.say(f"would first download {format_size(size)}, less what the Hub's cache holds of it")
-    return replace(outcome, data=named_as_on_hub({**outcome.data, "download": size}))
+    data = named_as_on_hub({**outcome.data, "download": download})
+    return replace(outcome, data=data, line=f"would download {format_size(download)} first; {outcome.line}")
 
 
 def _summary(job: Job, written: Written, manner: Manner) -> str:

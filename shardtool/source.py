@@ -129,7 +129,7 @@ def local_path(
     from the cache or the source.
     """
     wanted = Wanted(variant, components, without, pickles, or_default)
-    return _fetched(source, wanted, offline=offline, on_event=on_event)
+    return fetched(source, wanted, offline=offline, on_event=on_event)
 
 
 def component_path(
@@ -145,10 +145,13 @@ def component_path(
     Of another pipeline only that component is fetched; default weights are taken where there is no such ``variant``.
     """
     wanted = Wanted(variant, components=(component,), or_default=True)
-    return _fetched(source, wanted, offline=offline, on_event=on_event)
+    return fetched(source, wanted, offline=offline, on_event=on_event)
 
 
-def _fetched(source: LocalSource | HubSource, wanted: Wanted, *, offline: bool, on_event: Listener) -> Path:
+def fetched(
+    source: LocalSource | HubSource, wanted: Wanted, *, offline: bool = False, on_event: Listener = ignore
+) -> Path:
+    """``local_path`` for what is ``wanted``."""
     if isinstance(source, LocalSource):
         _tell_shadowed(source, on_event)
         return source.path
@@ -156,6 +159,34 @@ def _fetched(source: LocalSource | HubSource, wanted: Wanted, *, offline: bool, 
 
     with _or_misspelt(source):
         return fetch(source, wanted, offline=offline, on_event=on_event)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Where a source lies, or its structure; then ``download`` is how many bytes its contents would take to fetch."""
+
+    path: Path
+    download: int | None = None
+
+
+@contextmanager
+def outline_of(
+    source: LocalSource | HubSource, wanted: Wanted, *, offline: bool = False, on_event: Listener = ignore
+) -> Iterator[Outline]:
+    """The files that ``fetched`` would give, for as long as the block runs; weights are not downloaded.
+
+    Of a Hub source that is not in the cache, weights have their sizes and headers only, and texts their sizes, so
+    tensor data must not be read; pickles, whose structure is not in their first bytes, are downloaded after all. Errors
+    raised in the block name the files as on the Hub.
+    """
+    if isinstance(source, LocalSource):
+        _tell_shadowed(source, on_event)
+        yield Outline(source.path)
+        return
+    from shardtool.hub import remote
+
+    with _or_misspelt(source), remote.outline_of(source, wanted, offline=offline, on_event=on_event) as outline:
+        yield outline
 
 
 def look_into(

@@ -103,10 +103,10 @@ class Room:
     folder: Path
 
 
-def room_for(job: Job, target: Path) -> Room:
-    """What the result needs. Blocks that can be shared with the source need no room."""
+def room_for(job: Job, target: Path, *, here: bool = True) -> Room:
+    """What the result needs. Blocks that can be shared with the source need no room; known once it is ``here``."""
     parent = next(parent for parent in target.absolute().parents if parent.exists())
-    shared = can_share(job, parent)
+    shared = here and can_share(job, parent)
     carried = sum((job.source / other).stat().st_size for other in job.others)
     needed = carried
     for output in job.outputs:

@@ -44,7 +44,7 @@ def plan_job(source: Path, choice: Choice, shape: Shape) -> Job:
     Raises ``InputError`` where it is damaged, and ``RefusedError`` where ``shape`` cannot be kept.
     """
     selection = select(source, replace(choice, one_variant=shape.cast is not None))
-    models = select(shape.like, Choice(choice.variant, components=choice.components)) if shape.like else None
+    models = _models(shape.like, choice) if shape.like else None
     outputs = tuple(_output(part, choice, shape, models) for part in selection.parts)
     job = Job(source, outputs, selection.others, notes=tuple(_notes(selection, outputs)))
     if shape.cast is None:
@@ -52,6 +52,12 @@ def plan_job(source: Path, choice: Choice, shape: Shape) -> Job:
     configs = {part.place / CONFIG_NAME for part in selection.parts} & set(selection.others)
     rewritten = {place: text for place in configs if (text := cast_config(source / place, shape.cast.dtype))}
     return replace(job, rewritten=rewritten, check=shape.cast.check)
+
+
+def _models(like: Path, choice: Choice) -> Selection:
+    """Whose divisions may be taken over; the default weights may also be divided as those of a variant are."""
+    variant = None if choice.variant == DEFAULT_VARIANT else choice.variant
+    return select(like, Choice(variant, components=choice.components))
 
 
 def _output(part: Selected, choice: Choice, shape: Shape, models: Selection | None) -> Output:

@@ -6,7 +6,8 @@
     fetch.py      the files that are needed, downloaded into the Hub's cache or found there
     download.py   several files at once, with progress
     cache.py      the layout of the Hub's cache, read without the network
-    remote.py     structure without weights: small files and headers by range requests
+    remote.py     structure without weights: of all that is there, or of what would be downloaded
+    sketch.py     small files and headers by range requests, the rest as holes
     structure.py  which files have to be looked at for that
     naming.py     what was found there, named as on the Hub
     trouble.py    what the Hub or the network says no to, in our words

@@ -10,7 +10,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from huggingface_hub import hf_hub_download
@@ -45,10 +45,10 @@ def download(listing: Listing, paths: Sequence[str], on_event: Listener, *, forc
 
     Raises ``RefusedError`` where the disk has not enough room, and what the client raises.
     """
-    sizes = _arriving(listing, paths, force=force)
-    _check_room(sum(sizes.values()))
+    size = arriving(listing, paths, force=force)
+    _check_room(size)
     label = f"Downloading {listing.repo} ({len(paths)} file{'s' if len(paths) > 1 else ''})"
-    on_event(Started(TASK, label, sum(sizes.values())))
+    on_event(Started(TASK, label, size))
     reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
     stop = threading.Event()
     waiting = queue.SimpleQueue[str]()
@@ -93,11 +93,11 @@ def _listen(reports: queue.SimpleQueue[_Report], workers: int, on_event: Listene
                 raise error
 
 
-def _arriving(listing: Listing, paths: Sequence[str], *, force: bool) -> Mapping[str, int]:
-    """What has to come over the network: path → bytes. Contents may be in the cache under another commit."""
+def arriving(listing: Listing, paths: Sequence[str], *, force: bool = False) -> int:
+    """Bytes that have to come over the network: equal contents once, and none that the cache has under another name."""
     blobs = repo_folder(listing.repo) / "blobs"
-    files = {path: listing.files[path] for path in paths}
-    return {path: file.size for path, file in files.items() if force or not (blobs / file.blob).exists()}
+    files = {file.blob or path: file for path in paths for file in [listing.files[path]]}
+    return sum(file.size for file in files.values() if force or not (blobs / file.blob).exists())
 
 
 def _check_room(needed: int) -> None:

@@ -6,6 +6,7 @@ cached. What comes out is a plain local path, so no loader ever sees a repo's na
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -33,14 +34,15 @@ def fetch(source: HubSource, wanted: Wanted, *, offline: bool, on_event: Listene
             download_one(listing, place.path(name))
         return folder / place.path(name)
 
-    needed = _needed(place, Source(place.below(listing.files), read, place.shown), wanted)
+    needed = needed_at(place, Source(place.below(listing.files), read, place.shown), wanted)
     if needed.problems:
         raise InputError.of_all(needed.problems)
     _complete(source, listing, [place.path(name) for name in needed.names], on_event)
     return _result(folder, place)
 
 
-def _needed(place: Place, source: Source, wanted: Wanted) -> Needed:
+def needed_at(place: Place, source: Source, wanted: Wanted) -> Needed:
+    """What of ``source``, which lies at ``place``, is needed."""
     return needed_files(source, wanted) if place.file is None else needed_for_file(source, place.file)
 
 
@@ -52,7 +54,7 @@ def _complete(source: HubSource, listing: Listing, paths: list[str], on_event: L
     """Have the files in the cache, with the sizes of the Hub's record: an interrupted copy may have left less."""
     folder = snapshot(source.repo, listing.commit)
     with explained(source):
-        if missing := [path for path in paths if not (folder / path).exists()]:
+        if missing := not_here(listing, paths):
             download(listing, missing, on_event)
         if damaged := _of_other_size(folder, listing, paths):
             on_event(Note("cache_damaged", f"{damaged[0]}: is damaged in the cache: fetched again", warning=True))
@@ -66,6 +68,12 @@ def _complete(source: HubSource, listing: Listing, paths: list[str], on_event: L
             path=folder / still[0],
             hint="run it again; if it stays so, the repo itself is damaged",
         )
+
+
+def not_here(listing: Listing, paths: Iterable[str]) -> list[str]:
+    """Those of the repo's ``paths`` that the cache lacks."""
+    folder = snapshot(listing.repo, listing.commit)
+    return [path for path in paths if not (folder / path).exists()]
 
 
 def _of_other_size(folder: Path, listing: Listing, paths: list[str]) -> list[str]:
@@ -84,7 +92,7 @@ def _from_cache(source: HubSource, wanted: Wanted) -> Path:
         raise not_in_cache(source, commit)
     local = Source(place.below(paths), lambda name: folder / place.path(name), place.shown)
     try:
-        needed = _needed(place, local, wanted)
+        needed = needed_at(place, local, wanted)
     except InputError as error:
         raise _incomplete(source, commit, _not_all(source, error.message)) from error
     _check_cached(source, commit, place, needed)

@@ -1,41 +1,37 @@
 """Look into a source on the Hub without downloading weights.
 
 A folder is laid out in which every file has its name and its size, but only configs, indexes and the headers of the
-weights have contents; they come by range requests, the weights' bytes are holes that take no room on the disk. What
-judges the structure of a local folder judges this one, and the results are put into the source's own name.
+weights have contents. What judges the structure of a local folder judges this one, and the results are put into the
+source's own name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from huggingface_hub import constants, hf_hub_url
-from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_stream_backoff
+from huggingface_hub import constants
 
-from shardtool.checkpoint.header import MAX_HEADER
-from shardtool.checkpoint.index import INDEX_LIMIT
-from shardtool.errors import ShardtoolError
-from shardtool.events import Advanced, Finished, Listener, Started, ignore
+from shardtool.checkpoint.folder import PICKLE_SUFFIXES
+from shardtool.checkpoint.needed import Source, Wanted
+from shardtool.errors import InputError, ShardtoolError
+from shardtool.events import Advanced, Finished, Listener, Started
 from shardtool.hub.cache import cached_commit, cached_paths, snapshot
-from shardtool.hub.fetch import not_cached, not_in_cache
-from shardtool.hub.listing import TIMEOUT, Listing, Place, look_up, place_of, place_on_hub
+from shardtool.hub.download import arriving
+from shardtool.hub.fetch import fetch, needed_at, not_cached, not_here, not_in_cache
+from shardtool.hub.listing import look_up, place_of, place_on_hub
 from shardtool.hub.naming import PREFIX, error_as_on_hub, named_as_on_hub
+from shardtool.hub.sketch import Sketch
 from shardtool.hub.structure import Structure
 from shardtool.hub.trouble import explained
-from shardtool.source import HubSource
+from shardtool.source import HubSource, Outline
 
 T = TypeVar("T")
 
-FIRST_READ = 32 * 1024
-"""Bytes asked for at first; a header that is longer is completed with a second request."""
-
 TASK = "headers"
-_REQUESTS = 8
 
 
 def look_into(
@@ -54,15 +50,53 @@ def structure_of(
     if offline or constants.HF_HUB_OFFLINE:
         yield _cached(source)
         return
+    with _sketched(source) as sketch:
+        place = sketch.place
+        structure = Structure(sketch.root, place.below(sketch.listing.files), place.file, variant, texts)
+        with explained(source):
+            _lay_out(sketch, structure, on_event)
+        yield sketch.root / (place.file or "")
+
+
+@contextmanager
+def outline_of(source: HubSource, wanted: Wanted, *, offline: bool, on_event: Listener) -> Iterator[Outline]:
+    """What ``fetch`` would give, as an outline (see ``shardtool.source.outline_of``)."""
+    if offline or constants.HF_HUB_OFFLINE:
+        yield Outline(fetch(source, wanted, offline=True, on_event=on_event))
+        return
+    with _sketched(source) as sketch:
+        with explained(source):
+            outline = _outlined(sketch, wanted, on_event)
+        if outline is not None:
+            yield outline
+            return
+    yield Outline(fetch(source, wanted, offline=False, on_event=on_event))
+
+
+def _outlined(sketch: Sketch, wanted: Wanted, on_event: Listener) -> Outline | None:
+    """The files that are needed; ``None`` for pickles, whose structure is in their middle, and where all are here."""
+    place, listing = sketch.place, sketch.listing
+    needed = needed_at(place, Source(place.below(listing.files), sketch.read, place.shown), wanted)
+    if needed.problems:
+        raise InputError.of_all(needed.problems)
+    weights = [name for names in needed.weights for name in names]
+    missing = not_here(listing, map(place.path, needed.names))
+    if not missing or any(name.endswith(PICKLE_SUFFIXES) for name in weights):
+        return None
+    sketch.lay(needed.names)
+    sketch.fill(needed.small)
+    _fill_headers(sketch, weights, on_event)
+    return Outline(sketch.root / (place.file or ""), arriving(listing, missing))
+
+
+@contextmanager
+def _sketched(source: HubSource) -> Iterator[Sketch]:
+    """An empty sketch of ``source``, and its own name in what goes wrong in the block."""
     listing = look_up(source)
     place = place_on_hub(source, listing)
     with TemporaryDirectory(prefix=PREFIX) as temporary:
-        root = Path(temporary) / place.shown
-        structure = Structure(root, place.below(listing.files), place.file, variant, texts)
-        with explained(source):
-            _lay_out(listing, place, structure, on_event)
         try:
-            yield root / (place.file or "")
+            yield Sketch(Path(temporary) / place.shown, listing, place)
         except ShardtoolError as error:
             raise error_as_on_hub(error) from error
 
@@ -79,62 +113,14 @@ def _cached(source: HubSource) -> Path:
     return folder / place.folder / (place.file or "")
 
 
-def _lay_out(listing: Listing, place: Place, structure: Structure, on_event: Listener) -> None:
-    root = structure.root
-    for name in structure.names:
-        if name.count("/") <= 1:  # components are no deeper
-            _hole(root / name, listing.files[place.path(name)].size)
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-
-        def fill(wanted: Sequence[str], listener: Listener = ignore, *, header_only: bool = False) -> None:
-            starts = pool.map(lambda name: _start(listing, place.path(name), header_only=header_only), wanted)
-            for name, start in zip(wanted, starts, strict=True):
-                _fill(root / name, start)
-                listener(Advanced(TASK))
-
-        fill(structure.first_files())
-        fill(structure.small_files())
-        weights = structure.weights()
-        on_event(Started(TASK, f"Reading the headers of {listing.repo}", len(weights), "files"))
-        fill(weights, on_event, header_only=True)
-        on_event(Finished(TASK))
+def _lay_out(sketch: Sketch, structure: Structure, on_event: Listener) -> None:
+    sketch.lay(name for name in structure.names if name.count("/") <= 1)  # components are no deeper
+    sketch.fill(structure.first_files())
+    sketch.fill(structure.small_files())
+    _fill_headers(sketch, structure.weights(), on_event)
 
 
-def _hole(path: Path, size: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.truncate(size)
-
-
-def _fill(path: Path, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.write(data)
-
-
-def _start(listing: Listing, path: str, *, header_only: bool) -> bytes:
-    """A small file, or the start of a file of weights up to the end of its header, if it has one."""
-    size = listing.files[path].size
-    if not header_only:
-        return _range(listing, path, 0, min(size, INDEX_LIMIT))
-    start = _range(listing, path, 0, min(size, FIRST_READ))
-    end = 8 + int.from_bytes(start[:8], "little")
-    if len(start) < end <= min(size, 8 + MAX_HEADER):
-        start += _range(listing, path, len(start), end)
-    return start
-
-
-def _range(listing: Listing, path: str, begin: int, end: int) -> bytes:
-    """The bytes from ``begin`` up to ``end`` of a file. A server that sends more is cut off."""
-    if begin >= end:
-        return b""
-    url = hf_hub_url(listing.repo, path, revision=listing.commit)
-    headers = {**build_hf_headers(), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
-    data = bytearray()
-    with http_stream_backoff("GET", url, headers=headers, timeout=TIMEOUT, max_retries=2) as response:
-        hf_raise_for_status(response)
-        wanted = end if response.status_code == 200 else end - begin  # 200: the range was ignored
-        for chunk in response.iter_raw():
-            data += chunk
-            if len(data) >= wanted:
-                break
-    return bytes(data[wanted - (end - begin) : wanted])
+def _fill_headers(sketch: Sketch, weights: Sequence[str], on_event: Listener) -> None:
+    on_event(Started(TASK, f"Reading the headers of {sketch.listing.repo}", len(weights), "files"))
+    sketch.fill(weights, lambda: on_event(Advanced(TASK)), header_only=True)
+    on_event(Finished(TASK))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +17,13 @@ from typing import Any
 import pytest
 
 from shardtool.checkpoint.inventory import read_checkpoint
+from shardtool.sizes import format_size
 from tests.hubcalls import ROOT, Ask, environment
 from tests.hubrepos import INDEX, SHARDS, STEM, add_weights, files_of
 from tests.hubserver import TOKEN, HubServer
+
+FIRST_READ = 32 * 1024
+"""What is asked for of a file to read its header; most headers are shorter."""
 
 UNET = "sayakpaul/sdxl-unet-sharded"
 BASE = "stabilityai/stable-diffusion-xl-base-1.0"
@@ -118,28 +124,133 @@ def test_shard_and_merge_download_once_and_then_work_offline(ask: Ask, hub: HubS
     assert ask.run("diff", str(tmp_path / "vae"), f"{BASE}:vae", "--offline")["exit_code"] == 0
 
 
-@pytest.mark.parametrize(("command", "source"), [("shard", "org/whole"), ("merge", "org/shards:unet")])
-def test_a_dry_run_of_shard_and_merge_downloads_headers_only(
-    ask: Ask, hub: HubServer, demo: Path, tmp_path: Path, command: str, source: str
+def sent_of_weights(hub: HubServer, repo: str) -> int:
+    return sum(r.sent for r in hub.requests if r.repo == repo and r.served.endswith(".safetensors"))
+
+
+def plan_of(ran: dict[str, Any]) -> dict[str, Any]:
+    """What is written, without where it comes from and what the disk makes of it."""
+    data = data_of(ran)
+    return {key: data[key] for key in ("checkpoints", "carried_over", "bytes", "notes", "output")}
+
+
+@pytest.fixture(scope="module")
+def variants(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline of two components of some MB; one has a variant too, and there is what nobody needs."""
+    folder = tmp_path_factory.mktemp("variants")
+    add_weights(folder / "unet", shards=3, side=360)
+    add_weights(folder / "unet", variant="fp16", shards=2)
+    add_weights(folder / "vae", side=600)
+    (folder / "scheduler").mkdir()
+    (folder / "scheduler" / "scheduler_config.json").write_text("{}")
+    content = {
+        "_class_name": "StableDiffusionXLPipeline",
+        "scheduler": ["diffusers", "EulerDiscreteScheduler"],
+        "unet": ["diffusers", "UNet2DConditionModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    }
+    (folder / "model_index.json").write_text(json.dumps(content))
+    (folder / "README.md").write_text("not needed")
+    (folder / "whole.safetensors").write_bytes(bytes(1000))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["shard", ":", "--max-size", "2MB"],
+        ["shard", ":", "--max-size", "2MB", "--component", "vae"],
+        ["shard", ":", "--variant", "fp16", "--shards", "2"],
+        ["shard", ":unet", "--dtype", "fp16", "--variant", "fp16"],
+        ["merge", ":unet"],
+        ["merge", ":unet/diffusion_pytorch_model.safetensors.index.json"],
+        ["shard", f":vae/{STEM}.safetensors", "--max-size", "2MB"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_a_dry_run_tells_from_headers_what_a_real_run_downloads_and_writes(
+    ask: Ask, hub: HubServer, variants: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
-    """The same plan as of the source at hand, and how much a real run would download."""
-    sharded = tmp_path / "shards"
-    assert ask.run("shard", str(demo), "--max-size", "1MB", "-o", str(sharded))["exit_code"] == 0
-    local = {"org/whole": demo, "org/shards:unet": sharded / "unet"}[source]
-    hub.add(source.partition(":")[0], demo if source == "org/whole" else sharded)
-    out = ["-o", str(tmp_path / "out"), "--dry-run", "--json"]
-    size = ["--max-size", "3MB"] if command == "shard" else []
-    here = data_of(ask.run(command, str(local), *out, *size))
-    hub.requests.clear()
-    there = data_of(ask.run(command, source, *out, *size))
-    weights = sum(path.stat().st_size for path in local.rglob("*.safetensors"))
-    assert there.pop("download") == weights
-    assert there.pop("source") == source.replace(":", "/")
-    here.pop("source")
-    assert {**there, "free": 0} == {**here, "free": 0}
-    assert sum(request.sent for request in hub.requests if request.served.endswith(".safetensors")) < 0.1 * weights
-    assert not (ask.home / "hub" / f"models--{source.partition(':')[0].replace('/', '--')}").exists()
+    repo = "org/" + re.sub(r"\W+", "-", " ".join(arguments))
+    hub.add(repo, variants)
+    line = [argument if argument[0] != ":" else repo + argument.rstrip(":") for argument in arguments]
+    line += ["-o", str(tmp_path / "out"), "--json"]
+    planned = ask.run(*line, "--dry-run")
+    data = data_of(planned)
+    assert data["source"].startswith(repo)
+    assert f"would download {format_size(data['download'])} first" in planned["stderr"]
+    assert sent_of_weights(hub, repo) < 0.05 * data["bytes"] + 6 * FIRST_READ
+    assert not (ask.home / "hub" / f"models--{repo.replace('/', '--')}").exists()
     assert not (tmp_path / "out").exists()
+
+    hub.requests.clear()
+    written = ask.run(*line)
+    assert plan_of(planned) == {**plan_of(written), "checkpoints": data["checkpoints"]}
+    assert [c["files"] for c in data["checkpoints"]] == [c["files"] for c in data_of(written)["checkpoints"]]
+    assert sum(r.sent for r in hub.requests if r.served and r.method == "GET") == data["download"]
+
+
+def test_a_dry_run_counts_only_what_the_cache_lacks(ask: Ask, hub: HubServer, variants: Path, tmp_path: Path) -> None:
+    hub.add("org/partly", variants)
+    vae = ask.run("shard", "org/partly:vae", "-o", str(tmp_path / "vae"))
+    assert vae["exit_code"] == 0, vae["stderr"]
+    line = ["merge", "org/partly", "-o", str(tmp_path / "out"), "--json"]
+    missing = ["model_index.json", "scheduler/scheduler_config.json", f"unet/{INDEX}"]  # one config is like the other
+    missing += [f"unet/{name}" for name in SHARDS]
+    assert data_of(ask.run(*line, "--dry-run"))["download"] == sum((variants / name).stat().st_size for name in missing)
+
+    ask.run(*line)
+    hub.requests.clear()
+    cached = data_of(ask.run(*line, "--dry-run", "--overwrite"))
+    assert "download" not in cached
+    assert cached["source"].startswith(str(ask.home))
+    assert sent_of_weights(hub, "org/partly") == 0
+
+
+def test_what_the_cache_holds_of_another_variant_changes_nothing(
+    ask: Ask, hub: HubServer, variants: Path, tmp_path: Path
+) -> None:
+    """A part of the fp16 weights, as left by a download that was broken off, is nobody's business."""
+    hub.add("org/cached", variants)
+    data_of(ask.run("shard", "org/cached:unet", "-o", str(tmp_path / "one"), "--json"))
+    (snapshot,) = (ask.home / "hub" / "models--org--cached" / "snapshots").iterdir()
+    for name in (f"{STEM}.safetensors.index.fp16.json", f"{STEM}.fp16-00001-of-00002.safetensors"):
+        shutil.copy(variants / "unet" / name, snapshot / "unet" / name)
+    again = data_of(ask.run("shard", "org/cached:unet", "-o", str(tmp_path / "two"), "--json"))
+    assert [checkpoint["variant"] for checkpoint in again["checkpoints"]] == [None]
+
+
+def test_of_the_model_that_is_like_it_only_headers_are_read(
+    ask: Ask, hub: HubServer, variants: Path, tmp_path: Path
+) -> None:
+    hub.add("org/model", variants)
+    one = tmp_path / "one"
+    assert ask.run("merge", str(variants / "unet"), "--variant", "default", "-o", str(one))["exit_code"] == 0
+    data = data_of(ask.run("shard", str(one), "--like", "org/model:unet", "-o", str(tmp_path / "out"), "--json"))
+    assert [file["name"] for file in data["checkpoints"][0]["files"]] == SHARDS
+    assert sent_of_weights(hub, "org/model") <= 3 * FIRST_READ
+    ran = ask.run("shard", str(one), "--like", "org/model:vae", "-o", str(tmp_path / "out2"), "--json")
+    assert ran["exit_code"] == 3
+    assert "org/model/vae" in json.loads(ran["stdout"])["error"]["message"]
+    assert "/tmp" not in json.loads(ran["stdout"])["error"]["message"]
+
+
+def test_a_dry_run_of_a_damaged_repo_names_the_file_as_on_the_hub(ask: Ask, tmp_path: Path) -> None:
+    ran = ask.run("shard", "org/damaged", "-o", str(tmp_path / "out"), "--dry-run", "--json")
+    assert ran["exit_code"] == 3
+    error = json.loads(ran["stdout"])["error"]
+    assert (error["code"], error["path"]) == ("truncated", f"org/damaged/{SHARDS[1]}")
+
+
+def test_pickled_weights_on_the_hub_become_one_file(ask: Ask, hub: HubServer, tmp_path: Path) -> None:
+    import torch
+
+    (tmp_path / "repo").mkdir()
+    torch.save({"weight": torch.ones(3)}, tmp_path / "repo" / "pytorch_model.bin")
+    hub.add("org/pickled", tmp_path / "repo")
+    line = ["merge", "org/pickled", "--allow-pickle", "-o", str(tmp_path / "out"), "--json"]
+    assert "download" not in data_of(ask.run(*line, "--dry-run"))
+    assert [file["name"] for file in data_of(ask.run(*line))["checkpoints"][0]["files"]] == ["model.safetensors"]
 
 
 def test_commands_on_local_sources_ask_nobody(ask: Ask, hub: HubServer, tmp_path: Path) -> None:
