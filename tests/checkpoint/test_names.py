@@ -100,3 +100,40 @@ def test_a_plain_name_stays_in_its_folder_on_every_system(name: str) -> None:
 )
 def test_odd_but_plain_names_are_plain(name: str) -> None:
     assert plain_name_fault(name) is None
+
+
+@pytest.mark.parametrize("character", [*map(chr, range(32)), "\x7f"], ids=repr)
+def test_control_characters_are_no_part_of_a_plain_name(character: str) -> None:
+    assert plain_name_fault(f"a{character}.safetensors") == "holds control characters"
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "字", "😀", "\udcff"])
+def test_a_plain_name_has_at_most_as_many_bytes_as_filesystems_take(letter: str) -> None:
+    width = len(letter.encode("utf-8", "surrogatepass"))
+    fitting = (letter * 255)[: (255 - len(".safetensors")) // width] + ".safetensors"
+    assert plain_name_fault(fitting) is None
+    assert plain_name_fault("y" * (256 - len(fitting.encode("utf-8", "surrogatepass"))) + fitting) is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "a/b.safetensors",
+        "/x.safetensors",
+        "a\\b.safetensors",
+        "C:x.safetensors",
+        "c:",
+        "x.bin",
+        "safetensors",
+    ],
+)
+def test_what_leads_elsewhere_or_is_no_weights_file_is_not_plain(name: str) -> None:
+    assert plain_name_fault(name) is not None
+
+
+@pytest.mark.parametrize("name", [None, 7, ["x.safetensors"], {"x.safetensors": 1}, True])
+def test_what_is_no_text_is_not_a_name(name: object) -> None:
+    assert type(name).__name__ in (plain_name_fault(name) or "")

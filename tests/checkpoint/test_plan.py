@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardtool.checkpoint.layout import BLOCK, SHARE_FROM, FilePlan, Item
+from shardtool.checkpoint.layout import BLOCK, SHARE_FROM, FilePlan, Item, lay_out
 from shardtool.checkpoint.plan import Split, plan_files, plan_like
 from shardtool.errors import InputError, RefusedError, UsageError
 
@@ -66,6 +66,59 @@ def test_a_file_may_be_exactly_as_large_as_the_limit(sizes: list[int], limit: in
     if len(files) == 1 or largest > limit:
         return
     assert plan_files(items, META, Split(largest)) == files
+
+
+def fewest(items: Sequence[Item], limit: int) -> int:
+    """The least number of files under the limit, by trying every division; a tensor above it has a file to itself."""
+    least = [0]
+    for end in range(1, len(items) + 1):
+        fitting = (
+            begin
+            for begin in range(end)
+            if begin == end - 1 or lay_out(items[begin:end], META).plan(limit=limit).size <= limit
+        )
+        least.append(1 + min(least[begin] for begin in fitting))
+    return least[-1]
+
+
+RESHARDED = st.lists(
+    st.lists(st.integers(1, 20).map(lambda n: 1_000 * n), min_size=1, max_size=4), min_size=1, max_size=3
+)
+"""The sizes of the tensors in each file of a source."""
+
+
+def from_files(sizes: Sequence[Sequence[int]]) -> list[Item]:
+    return [item for origin, some in enumerate(sizes) for item in run_of(some, origin=origin)]
+
+
+@given(RESHARDED, st.integers(5_000, 60_000), st.booleans())
+@settings(max_examples=150)
+def test_no_division_needs_fewer_files(sizes: list[list[int]], limit: int, balance: bool) -> None:  # noqa: FBT001
+    """However many files the source has, and wherever it is cut."""
+    items = from_files(sizes)
+    files = plan_files(items, META, Split(limit, balance=balance, allow_oversize=True))
+    assert names(files) == [item.name for item in items]
+    assert all(file.size <= limit or len(file.items) == 1 for file in files)
+    if lay_out(items, META, single=True).size() <= limit:
+        assert len(files) == 1
+    else:
+        assert len(files) == fewest(items, limit)
+
+
+@given(RESHARDED, st.integers(5_000, 60_000))
+@settings(max_examples=150)
+def test_a_cut_inside_a_source_file_is_there_only_where_it_saves_a_file(sizes: list[list[int]], limit: int) -> None:
+    """A shard that ends inside a source file holds all of it that fits, or none of the files before it ends there."""
+    items = from_files(sizes)
+    files = plan_files(items, META, Split(limit, allow_oversize=True))
+    end = 0
+    for number, file in enumerate(files[:-1]):
+        begin, end = end, end + len(file.items)
+        if items[end].origin != items[end - 1].origin:
+            continue
+        for place in range(begin + 1, end):  # every boundary that was passed over
+            if items[place].origin != items[place - 1].origin:
+                assert number + 1 + fewest(items[place:], limit) > len(files)
 
 
 def test_a_large_shard_begins_where_its_source_does_modulo_a_block() -> None:
