@@ -1,12 +1,9 @@
-"""What is refused before a byte is written: a target that is the source, that is no folder, or that is too small."""
+"""What a job is refused before a byte is written: a target that is its source, that is no folder, or too small."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +12,9 @@ from shardtool.checkpoint.folder import weights_in
 from shardtool.checkpoint.job import Job
 from shardtool.checkpoint.layout import BLOCK
 from shardtool.checkpoint.move import share_blocks
-from shardtool.errors import InputError, RefusedError, RunError
+from shardtool.checkpoint.target import check_apart, not_apart
+from shardtool.errors import InputError, RefusedError
 from shardtool.sizes import format_size
-
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""What the system says where a disk, or a user's share of it, is full."""
 
 
 def as_file(job: Job, target: Path) -> bool:
@@ -46,36 +41,7 @@ def check_separate(job: Job, target: Path) -> None:
     """Raises ``RefusedError`` as ``check_apart`` does, and where the target shares a file with the source."""
     check_apart(job.source, target)
     if shared := _shared_file(job, target):
-        raise _not_apart(target, f"shares the file {shared} with the source")
-
-
-def check_apart(source: Path, target: Path) -> None:
-    """Raises ``RefusedError`` where the target is the source, lies inside it, or holds it; links are seen through.
-
-    Raises ``RunError`` where the target may not be looked at.
-    """
-    with explained(target):
-        real, real_source = Path(os.path.realpath(target)), Path(os.path.realpath(source))
-        if target.exists() and target.samefile(source):
-            raise _not_apart(target, "is the source itself")
-        if real.is_relative_to(real_source) or _is_below(target, source):
-            raise _not_apart(target, "lies inside the source")
-        if real_source.is_relative_to(real) or _is_below(source, target):
-            raise _not_apart(target, "holds the source")
-
-
-def _not_apart(target: Path, fault: str) -> RefusedError:
-    return RefusedError(
-        f"{target}: {fault}; the source is never written to",
-        code="target_is_source",
-        path=target,
-        hint="choose another target with -o",
-    )
-
-
-def _is_below(path: Path, folder: Path) -> bool:
-    """Whether a parent of ``path`` is ``folder`` under another spelling, as on disks that ignore case."""
-    return folder.exists() and any(p.exists() and p.samefile(folder) for p in path.absolute().parents)
+        raise not_apart(target, f"shares the file {shared} with the source")
 
 
 def _shared_file(job: Job, target: Path) -> str | None:
@@ -107,8 +73,8 @@ def room_for(job: Job, target: Path, *, here: bool = True) -> Room:
     """What the result needs. Blocks that can be shared with the source need no room; known once it is ``here``."""
     parent = next(parent for parent in target.absolute().parents if parent.exists())
     shared = here and can_share(job, parent)
-    carried = sum((job.source / other).stat().st_size for other in job.others)
-    needed = carried
+    others = () if as_file(job, target) else job.others  # a file goes alone
+    needed = sum((job.source / other).stat().st_size for other in others)
     for output in job.outputs:
         made = sum(item.nbytes for item in output.items if item.offset is None)
         needed += sum(len(file.header) for file in output.files) + made if shared else output.size
@@ -125,26 +91,6 @@ def check_room(room: Room, target: Path) -> None:
             path=target,
             hint="free some space, or choose another disk with -o",
         )
-
-
-@contextmanager
-def explained(target: Path, room: Callable[[], Room] | None = None) -> Iterator[None]:
-    """An ``OSError`` of writing to ``target`` in the block becomes a ``RunError`` that says what to do.
-
-    ``room`` is asked for the numbers where the disk is full.
-    """
-    try:
-        yield
-    except OSError as error:
-        where, full = error.filename or target, error.errno in NO_ROOM
-        found = room() if room is not None and full else None
-        numbers = f": needs {format_size(found.needed)}, {format_size(found.free)} are free" if found else ""
-        raise RunError(
-            f"{where}: cannot be written: {error.strerror}{numbers}; the target is as it was",
-            code="disk" if full else "write_failed",
-            path=where,
-            hint="free some space, or choose another disk with -o" if full else None,
-        ) from error
 
 
 def can_share(job: Job, parent: Path) -> bool:
