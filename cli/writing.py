@@ -15,8 +15,8 @@ from shardtool.checkpoint.guard import as_file, check_kind, check_separate, room
 from shardtool.checkpoint.job import Job
 from shardtool.checkpoint.job import Output as Planned
 from shardtool.checkpoint.needed import Wanted
-from shardtool.checkpoint.publish import check_target
 from shardtool.checkpoint.selection import DEFAULT_VARIANT, Choice
+from shardtool.checkpoint.target import check_target
 from shardtool.checkpoint.write import Manner, Written, write_job
 from shardtool.errors import RefusedError, UsageError
 from shardtool.events import Listener, Note

@@ -25,8 +25,9 @@ from pathlib import Path
 
 from shardtool.checkpoint.lock import locked
 from shardtool.checkpoint.swap import exchange, move_into_place, sync_folder
+from shardtool.checkpoint.target import check_empty, check_target, is_fixed
 from shardtool.checkpoint.undisturbed import undisturbed
-from shardtool.errors import RefusedError, RunError
+from shardtool.errors import RunError
 
 _LEFTOVER = re.compile(r"[0-9a-f]{8}-\d+\.(new|old)")
 _NAME_LIMIT = 180
@@ -132,13 +133,13 @@ def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[S
     prefix = _prefix(target)
     try:
         _make_parents(target, made, durable=durable)
-        folder = target if _is_fixed(target) else target.parent
+        folder = target if is_fixed(target) else target.parent
         path = folder / f"{prefix}{_boot_id()}-{os.getpid()}.new"
         with locked(folder / f"{prefix}lock", target=target):
             _recover(target, folder, prefix)
             check_target(target, overwrite=overwrite)
             if folder == target:
-                _check_empty(target, prefix)
+                check_empty(target, prefix)
             try:
                 path.mkdir()
                 yield Stage(path, target, overwrite, durable)
@@ -148,58 +149,6 @@ def staged(target: Path, *, overwrite: bool, durable: bool = True) -> Iterator[S
     except BaseException:
         _remove_empty(made)
         raise
-
-
-def _is_fixed(target: Path) -> bool:
-    """Whether ``target`` is a folder that cannot be replaced by another, but written to."""
-    if target.is_symlink() or not target.is_dir():
-        return False
-    return os.path.ismount(target) or not os.access(target.parent, os.W_OK) or _is_around_us(target)
-
-
-def _is_around_us(folder: Path) -> bool:
-    """Whether this process, and so the shell that started it, works in ``folder`` or below it."""
-    try:
-        return Path.cwd().is_relative_to(folder.resolve())
-    except FileNotFoundError:  # in a folder that was removed
-        return False
-
-
-def _check_empty(target: Path, prefix: str) -> None:
-    """Raises ``RefusedError`` unless the folder is empty but for what filesystems and runs like this one put there."""
-    for entry in target.iterdir():
-        if entry.name != "lost+found" and not entry.name.startswith(prefix):
-            raise RefusedError(
-                f"{target}: cannot be replaced, as it is a mount point, the current folder, or in a folder that may "
-                "not be written to; and it is not empty",
-                code="target_mounted",
-                path=target,
-                hint=f"name a folder inside it, such as -o {target / 'result'}",
-            )
-
-
-def check_target(target: Path, *, overwrite: bool) -> None:
-    """Raises ``RefusedError`` where ``target`` may not be written. An empty folder is as good as none."""
-    if target.is_symlink():
-        raise RefusedError(
-            f"{target}: is a link to {target.readlink()}; links are not followed when writing",
-            code="target_is_link",
-            path=target,
-            hint="name the folder itself, or another target",
-        )
-    if not target.exists() or overwrite or (target.is_dir() and _holds_nothing(target)):
-        return
-    what = "is a folder with files in it" if target.is_dir() else "exists"
-    raise RefusedError(
-        f"{target}: {what}",
-        code="target_exists",
-        path=target,
-        hint="replace it with --overwrite, or choose another target with -o",
-    )
-
-
-def _holds_nothing(folder: Path) -> bool:
-    return all(entry.name == "lost+found" or ".shardtool-" in entry.name for entry in folder.iterdir())
 
 
 def _recover(target: Path, folder: Path, prefix: str) -> None:

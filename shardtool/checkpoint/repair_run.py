@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
 from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries, superseded
-from shardtool.checkpoint.guard import check_apart, explained
 from shardtool.checkpoint.inventory import examine
 from shardtool.checkpoint.move import Mover
 from shardtool.checkpoint.publish import staged
 from shardtool.checkpoint.repair_plan import Repair
 from shardtool.checkpoint.selection import walk
 from shardtool.checkpoint.swap import sync_folder
+from shardtool.checkpoint.target import check_apart, explained
 from shardtool.errors import InputError, RefusedError
 
 BACKUP = "before-repair"
