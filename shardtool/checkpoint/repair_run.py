@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 
 from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries, superseded
@@ -74,18 +75,23 @@ def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path:
         _write_indexes(stage.path, repairs)
         _check(stage.path, repairs)
         keep_modes(folder, stage.path)
-        _back_up(folder, backup, sorted(replaced))
-        stage.publish_folder()
+        with _backed_up(folder, backup, sorted(replaced)):
+            stage.publish_folder()
     return backup
 
 
-def _back_up(folder: Path, backup: Path, names: Sequence[PurePath]) -> None:
+@contextmanager
+def _backed_up(folder: Path, backup: Path, names: Sequence[PurePath]) -> Iterator[None]:
+    """Keep the entries ``names`` of ``folder`` in ``backup``, unless the block fails before the folder is replaced."""
+    before = folder.stat()
     backup.mkdir()
     try:
         keep(folder, backup, names)
         sync_folder(backup)
+        yield
     except BaseException:
-        shutil.rmtree(backup, ignore_errors=True)
+        if folder.exists() and os.path.samestat(before, folder.stat()):
+            shutil.rmtree(backup, ignore_errors=True)
         raise
 
 

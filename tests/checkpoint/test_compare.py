@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from shardtool.checkpoint.compare import compare, paired
+from shardtool.checkpoint.compare import compare, form, paired
 from shardtool.checkpoint.contents import survey
 from shardtool.checkpoint.inventory import read_checkpoint
 from shardtool.checkpoint.reading import BLOCK, TensorReader
 from shardtool.errors import InputError, UsageError
+from shardtool.events import Advanced, Event, Finished, Started
 from tests.corpus.base import (
     NAMES,
     index_of,
@@ -122,3 +124,53 @@ def test_what_is_damaged_is_not_compared(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         list(paired(survey(sound), survey(damaged)))
     assert caught.value.code == "shard_missing"
+
+
+def test_progress_counts_the_bytes_that_both_have(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    one.write_bytes(weights_file({"same": 4, "form": 4, "gone": 400}))
+    other.write_bytes(weights_file({"same": 4, "form": 5, "new": 400}))
+    events: list[Event] = []
+    with TensorReader() as reader:
+        list(compare(read_checkpoint(one), read_checkpoint(other), reader, events.append))
+    started, *advanced, finished = events
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert started.total == 32
+    assert [event.by for event in advanced if isinstance(event, Advanced)] == [16, 16]
+    assert {event.task for event in (started, finished)} == {started.task}
+
+
+def test_a_pair_gives_the_side_that_there_is(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    one.write_bytes(weights_file({"gone": 1, "both": 2}))
+    other.write_bytes(weights_file({"both": 3, "new": 4}))
+    with TensorReader() as reader:
+        pairs = list(compare(read_checkpoint(one), read_checkpoint(other), reader))
+    assert [(pair.name, form(pair.one)) for pair in pairs] == [
+        ("gone", "F32[1]"),
+        ("both", "F32[2]"),
+        ("new", "F32[4]"),
+    ]
+
+
+def test_a_component_that_only_one_pipeline_has_is_paired_with_nothing(tmp_path: Path) -> None:
+    one, other = write_pipeline(tmp_path / "one"), write_pipeline(tmp_path / "other")
+    for name, pipeline in (("vae", one), ("unet_2", other)):
+        write_component(pipeline / name)
+        content = json.loads((pipeline / "model_index.json").read_text())
+        content[name] = ["diffusers", "UNet2DConditionModel"]
+        (pipeline / "model_index.json").write_text(json.dumps(content))
+    found = {name: (a is not None, b is not None) for name, a, b in paired(survey(one), survey(other))}
+    assert found == {"unet": (True, True), "vae": (True, False), "unet_2": (False, True)}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_damage_on_either_side_is_told_and_a_warning_is_none(tmp_path: Path, first: bool) -> None:  # noqa: FBT001
+    sound, other = write_component(tmp_path / "a"), write_component(tmp_path / "b")
+    (other / shard_name(1, 7)).write_bytes(weights_file({"old": 4}))
+    pair = (survey(other), survey(sound)) if first else (survey(sound), survey(other))
+    assert len(list(paired(*pair))) == 1
+    (other / shard_name(2)).unlink()
+    pair = (survey(other), survey(sound)) if first else (survey(sound), survey(other))
+    with pytest.raises(InputError):
+        list(paired(*pair))

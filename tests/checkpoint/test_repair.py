@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
@@ -328,3 +331,109 @@ def test_each_file_that_is_left_out_is_told_why(tmp_path: Path) -> None:
 def test_a_file_is_no_folder_to_repair(demo: Path) -> None:
     with pytest.raises(UsageError):
         plan_source(demo / "unet" / SINGLE)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_disk_that_fails_at_any_sync_leaves_the_old_state_or_the_new_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_place: bool,  # noqa: FBT001
+) -> None:
+    """And says so; once the new one is in its place, it says that too. The next run goes through."""
+    fsync, left = os.fsync, [0]
+
+    def fail(fd: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(fd)
+
+    def run() -> None:
+        if in_place:
+            repair_in_place(folder, plan_repairs(folder))
+        else:
+            repair_into(folder, tmp_path / "out", plan_source(folder), overwrite=False)
+
+    folder = write_component(tmp_path / "unet")
+    wrong_size(folder)
+    before = state_of(tmp_path)
+    for count in range(100):
+        left[0] = count
+        with monkeypatch.context() as context:
+            context.setattr(os, "fsync", fail)
+            try:
+                run()
+                break
+            except RunError as error:
+                if error.code == "not_durable":
+                    break
+                assert error.code == "write_failed"
+        assert state_of(tmp_path) == before
+        assert [path.name for path in tmp_path.iterdir()] == ["unet"]
+    assert count > 2
+    assert examine(folder if in_place else tmp_path / "out").problems == ()
+
+
+def test_everything_is_on_the_disk_before_a_repaired_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was copied, the new index, the folder, the backup; what is linked is on the disk already."""
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def record(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        fsync(fd)
+
+    folder = write_component(tmp_path / "unet")
+    wrong_size(folder)
+    monkeypatch.setattr(os, "fsync", record)
+    repair_into(folder, tmp_path / "out", plan_source(folder), overwrite=False)
+    (stage,) = {path.parent for path in synced if path.name == INDEX}
+    assert {path.name for path in synced if path.parent == stage} == {path.name for path in folder.iterdir()}
+    assert synced[-2:] == [stage, tmp_path]
+
+    synced.clear()
+    backup = repair_in_place(folder, plan_repairs(folder))
+    (stage,) = {path.parent for path in synced if path.name == INDEX}
+    assert {backup, stage} <= set(synced[:-1])
+    assert synced[-1] == tmp_path
+
+
+def test_no_weights_are_copied_in_place(tmp_path: Path) -> None:
+    """Of tens of gigabytes, not a byte moves."""
+    folder = write_component(tmp_path / "unet")
+    no_index(folder)
+    stale_shards(folder)
+    before = {path.name: path.stat().st_ino for path in folder.iterdir()}
+    backup = repair_in_place(folder, plan_repairs(folder))
+    for place in (folder, backup):
+        for path in place.iterdir():
+            assert path.name == INDEX or path.stat().st_ino == before[path.name]
+    assert {path.name for path in backup.iterdir()} == {shard_name(2, 7)}
+
+
+def test_modes_of_a_repaired_folder_are_those_it_had(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    wrong_size(folder)
+    folder.chmod(0o750)
+    (folder / INDEX).chmod(0o640)
+    repair_in_place(folder, plan_repairs(folder))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    assert stat.S_IMODE((folder / INDEX).stat().st_mode) == 0o640
+
+
+def test_each_variant_is_repaired_for_itself(tmp_path: Path) -> None:
+    folder = write_component(tmp_path / "unet")
+    no_index(folder)
+    fp16 = {name.replace("model-", "model.fp16-"): tensors for name, tensors in ALL.items()}
+    for name, tensors in fp16.items():
+        (folder / name).write_bytes(weights_file(tensors))
+    (folder / "mine.safetensors").write_bytes(b"no weights of this component")
+    (only,) = plan_repairs(folder, "fp16")
+    assert only.keep == tuple(fp16)
+    assert {repair.keep for repair in plan_repairs(folder)} == {tuple(ALL), tuple(fp16)}
+    repair_in_place(folder, plan_repairs(folder))
+    for variant, files in ((None, ALL), ("fp16", fp16)):
+        assert {file.path.name for file in read_checkpoint(folder, variant).files} == set(files)
+    assert (folder / "mine.safetensors").read_bytes() == b"no weights of this component"
