@@ -19,6 +19,8 @@ from shardtool.errors import InputError
 CONFIG_LIMIT = 4_000_000
 """Bytes a ``config.json`` or ``model_index.json`` may have; real ones have a few thousand."""
 
+MAX_DEPTH = 128
+"""Levels of objects and lists, as in the format's own parser; Python's own limit depends on its version."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -74,14 +76,29 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at character {error.pos})") from error
     except RecursionError as error:
-        raise ValueError("not acceptable JSON (nested too deeply)") from error
+        raise _too_deep() from error
     except ValueError as error:  # NaN, or a number of more than 4300 digits
         raise ValueError(f"not acceptable JSON ({error})") from error
     if not isinstance(found, dict):
         raise ValueError(f"not a JSON object, but {type(found).__name__}")
+    _refuse_depth(found)
     if _SURROGATE.search(text):
         _refuse_lone_surrogates(found)
     return found
+
+
+def _refuse_depth(found: dict[str, Any]) -> None:
+    level: list[Any] = [found]
+    for _ in range(MAX_DEPTH):
+        inside = (child for outer in level for child in (outer.values() if isinstance(outer, dict) else outer))
+        level = [child for child in inside if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError("not acceptable JSON (nested too deeply)")
 
 
 def _refuse_lone_surrogates(found: dict[str, Any]) -> None:
@@ -89,8 +106,6 @@ def _refuse_lone_surrogates(found: dict[str, Any]) -> None:
         json.dumps(found, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError("not acceptable JSON (a lone surrogate in a string)") from error
-    except RecursionError as error:
-        raise ValueError("not acceptable JSON (nested too deeply)") from error
 
 
 def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dict[str, Any]:

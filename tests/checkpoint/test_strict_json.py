@@ -116,3 +116,12 @@ def test_a_file_that_is_refused_is_named_and_recognised(tmp_path: Path, content:
         read_json_object(path, code="config_invalid")
     assert caught.value.code == code
     assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(("start", "stop"), [("[", "]"), ('{"a":', "}")])
+def test_what_is_nested_too_deeply_is_refused_at_the_same_depth_by_every_python(start: str, stop: str) -> None:
+    """Whoever walks through it later has as many levels as he needs."""
+    assert parse_json_object(('{"x":' + start * 126 + "[1]" + stop * 126 + "}").encode())
+    for depth in (128, 2000):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json_object(('{"x":' + start * depth + "1" + stop * depth + "}").encode())
