@@ -161,6 +161,7 @@ def _filenames(job: Job, output: Planned, target: Path) -> Sequence[str]:
 def _preview(out: Output, job: Job, target: Path, manner: Manner, *, here: bool = True) -> Outcome:
     check_separate(job, target)
     check_kind(job, target)
+    check_target(target, overwrite=True)
     try:
         check_target(target, overwrite=manner.overwrite)
     except RefusedError as error:

@@ -53,15 +53,18 @@ def check_target(target: Path, *, overwrite: bool) -> None:
             path=target,
             hint="name the folder itself, or another target",
         )
-    if not target.exists() or overwrite or (target.is_dir() and _holds_nothing(target)):
+    if not target.exists():
         return
-    what = "is a folder with files in it" if target.is_dir() else "exists"
-    raise RefusedError(
-        f"{target}: {what}",
-        code="target_exists",
-        path=target,
-        hint="replace it with --overwrite, or choose another target with -o",
-    )
+    if not target.is_dir() and not target.is_file():  # never replaced, as nothing could be put back in its place
+        message = f"{target}: is a device, a pipe or a socket"
+        raise RefusedError(message, code="target_exists", path=target, hint="choose another target with -o")
+    if not overwrite and not (target.is_dir() and _holds_nothing(target)):
+        raise RefusedError(
+            f"{target}: {'is a folder with files in it' if target.is_dir() else 'exists'}",
+            code="target_exists",
+            path=target,
+            hint="replace it with --overwrite, or choose another target with -o",
+        )
 
 
 def _holds_nothing(folder: Path) -> bool:

@@ -324,6 +324,16 @@ def test_a_second_run_on_the_same_target_is_refused_naming_the_first(tmp_path: P
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
 
 
+@pytest.mark.parametrize("name", ["out", "out.safetensors"])
+def test_a_pipe_or_a_device_is_never_replaced(tmp_path: Path, source: Path, name: str) -> None:
+    """By root, /dev/null could be."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(RefusedError) as caught:
+        put(source, tmp_path / name, None)
+    assert caught.value.code in ("target_exists", "target_is_file")
+    assert (tmp_path / name).is_fifo()
+
+
 def test_what_appears_at_the_target_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     """The lock keeps other runs of ours away, not other programs."""
     out, file = tmp_path / "out", tmp_path / "x.safetensors"

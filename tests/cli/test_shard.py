@@ -139,6 +139,14 @@ def test_a_dry_run_says_that_the_target_is_taken(source: Path) -> None:
     assert "--overwrite will be needed" in result.stderr
 
 
+def test_a_dry_run_refuses_what_a_real_run_refuses_in_any_case(source: Path) -> None:
+    target = source.parent / "out"
+    target.symlink_to("elsewhere")
+    result = run("shard", source, "-o", target, "--dry-run", "--overwrite")
+    assert result.exit_code == 4
+    assert "links are not followed" in result.stderr
+
+
 def test_a_tensor_above_the_limit(source: Path) -> None:
     result = run("shard", source, "--max-size", "5000")
     assert result.exit_code == 4
