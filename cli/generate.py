@@ -165,10 +165,9 @@ def _run(
     on_event: Listener,
 ) -> tuple[Plan, Outcome, bool]:
     """Plan and make, alone or as one process of several; whether this is the one that speaks."""
-    from shardtool.generation.processes import Processes, drawing, launched
+    from shardtool.generation.processes import Processes, drawing
 
-    several = launched()
-    processes = Processes.join(request.machine.device) if several else Processes()
+    processes = Processes.join(request.machine.device)
     if not processes.is_first:
         out.quiet, on_event = True, ignore
     plan = plan_run(
@@ -178,7 +177,6 @@ def _run(
         replay=earlier,
         expected=expected,
         begun=flags["resume"],
-        alone=not several,
         on_event=on_event,
     )
     with without_collector():

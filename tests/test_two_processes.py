@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -19,18 +22,14 @@ ROOT = Path(__file__).parent.parent
 WORK = ["generate", "dog", "cat", "fox", "--seed", "3", "--steps", "2", "--device", "cpu", "--json"]
 
 
-def launched(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``torchrun`` with two processes of ``python -m shardtool``."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def launched(folder: Path, *program: str) -> subprocess.CompletedProcess[str]:
+    """``torchrun`` with two processes of ``program``."""
     return subprocess.run(
-        [*command, "-m", "shardtool", *WORK, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        [*LAUNCH, *program], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -45,7 +44,7 @@ def pixels(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("two")
-    ran = launched(folder, "-o", "two/", "--grid", "--gallery", "--progress", "json")
+    ran = launched(folder, "-m", "shardtool", *WORK, "-o", "two/", "--grid", "--gallery", "--progress", "json")
     assert ran.returncode == 0, ran.stderr
     return folder, ran
 
@@ -78,3 +77,43 @@ def test_what_two_processes_left_undone_one_goes_on_with(two: tuple[Path, subpro
     assert again.exit_code == 0, again.output
     statuses = [image["status"] for image in json.loads(again.stdout)["data"]["images"]]
     assert statuses == ["skipped", "made", "skipped"]
+
+
+def test_the_first_process_decides_what_is_left_to_do(
+    two: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """On a shared disk one may see what another does not see yet; here each looks into a folder of its own."""
+    folder, _ = two
+    for rank, there in enumerate((["fox-3.png"], [])):
+        (tmp_path / str(rank) / "out").mkdir(parents=True)
+        for name in there:
+            shutil.copy(folder / "two" / name, tmp_path / str(rank) / "out")
+    (tmp_path / "start.py").write_text(
+        "import os, runpy\nos.chdir(os.environ['RANK'])\nrunpy.run_module('shardtool', run_name='__main__')\n"
+    )
+    ran = launched(tmp_path, "start.py", *WORK, "-o", "out/", "--skip-existing")
+    assert ran.returncode == 0, ran.stderr
+    images = json.loads(ran.stdout)["data"]["images"]
+    assert [image["status"] for image in images] == ["made", "made", "skipped"]
+
+
+def test_a_killed_launch_goes_on_by_its_ledger(tmp_path: Path) -> None:
+    """The images say nothing of themselves; each process adds its own to the ledger when they are there."""
+    work = [*WORK, "--steps", "20", "--count", "4", "--metadata", "none", "-o", f"{tmp_path}/out/", "--skip-existing"]
+    with (tmp_path / "log").open("wb") as log:
+        launch = subprocess.Popen([*LAUNCH, "-m", "shardtool", *work], env=ENVIRONMENT, stdout=log, stderr=log)
+    end = time.monotonic() + 300
+    while len(Ledger(tmp_path / "out").read()) < 4:
+        assert launch.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    second = psutil.Process(launch.pid).children()[1]
+    second.kill()
+    assert launch.wait(timeout=300) != 0
+    there = {path.name for path in tmp_path.glob("out/*.png")}
+    assert 4 <= len(there) < 12
+    assert {entry.path for entry in Ledger(tmp_path / "out").read().values()} >= there
+    again = CliRunner().invoke(app, [*work, "-q"])
+    assert again.exit_code == 0, again.output
+    statuses = [image["status"] for image in json.loads(again.stdout)["data"]["images"]]
+    assert (statuses.count("skipped"), statuses.count("made")) == (len(there), 12 - len(there))

@@ -1,8 +1,8 @@
 """One process for each device, started by ``torchrun`` or ``accelerate launch``: who makes what, and who speaks.
 
-Each process makes its share of the pictures with its own device. The first one draws the seeds for all, shows the
-progress of all, and writes what belongs to the whole run: ledger, contact sheet, gallery. Without a launcher there is
-one process, and nothing of this costs anything.
+Each process makes its share of the pictures with its own device, and adds each to the one ledger when it is there. The
+first process draws the seeds and decides what is left to do for all, shows the progress of all, and writes what belongs
+to the whole run: contact sheet, gallery. Without a launcher there is one process, and nothing of this costs anything.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _POLL_SECONDS = 0.2
 
 
 def launched() -> bool:
-    """Whether a launcher started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    """Whether a launcher started this process as one of several; some clusters set the one variable for all jobs."""
+    size = os.environ.get("WORLD_SIZE", "")
+    return "RANK" in os.environ and size.isdigit() and int(size) > 1
 
 
 @dataclass
@@ -57,6 +58,11 @@ class Processes:
 
         agreed: list[T] = broadcast_object_list([value])
         return agreed[0]
+
+    def meet(self) -> None:
+        """Wait until all have come this far: who looks for finished pictures later would find those of the others."""
+        if self.size > 1:
+            self._state.wait_for_everyone()
 
     def share(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """The part of ``jobs`` that this process makes."""

@@ -59,7 +59,8 @@ def carry_out(
         jobs: Sequence[Job] = plan.jobs
         skipped: tuple[Job, ...] = ()
         if plan.request.target.skip_existing:
-            jobs, skipped = split_finished(plan, identity.result())
+            jobs, skipped = processes.agree(split_finished(plan, identity.result()))
+        processes.meet()
         outcome = Outcome(None, (), (), skipped)
         if jobs:
             with without_collector():
@@ -104,8 +105,6 @@ def _make(
     failures = tuple(processes.gather(failures, on_event))
     on_event(Advanced("images", len(made) + len(failures) - own))
     end()
-    if processes.is_first:
-        writer.note_finished(made)
     return Outcome(built.placement, tuple(made), failures, verdict=writer.verdict)
 
 

@@ -72,7 +72,7 @@ class Writer:
             if delivery.sidecar:
                 write_whole(job.path.with_suffix(".json"), _json(record), overwrite=overwrite)
             write_whole(job.path, data, overwrite=overwrite)
-            if self._ledger is not None and self._plan.alone:
+            if self._ledger is not None:
                 self._ledger.add(self._ledger.entry_for(job, key, picture.pixel_sha256))
             _latents_path(job).unlink(missing_ok=True)
         self.made.append(
@@ -85,12 +85,6 @@ class Writer:
         path = _latents_path(job)
         write_kept(path, replace(kept, record={**record, "path": None if job.path is None else str(job.path)}))
         return path
-
-    def note_finished(self, made: Sequence[MadeImage]) -> None:
-        """Add to the ledger what several processes have made; one process alone has done so as it went."""
-        if self._ledger is not None and not self._plan.alone:
-            for image in made:
-                self._ledger.add(self._ledger.entry_for(image.job, image.key, image.record["pixel_sha256"]))
 
     def _record(self, job: Job, key: str, scheduler: Mapping[str, Any], pixel_sha256: str | None) -> dict[str, Any]:
         level = self._plan.request.delivery.metadata

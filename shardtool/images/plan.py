@@ -32,8 +32,7 @@ class Plan:
     """What will be made, and with what.
 
     ``lengths`` are the prompts' in tokens, by the job's index. ``replay`` is the image that is made again, ``expected``
-    what it must meet; ``begun`` the file of latents of the one picture that goes on. ``alone`` says that one process
-    makes all of it.
+    what it must meet; ``begun`` the file of latents of the one picture that goes on.
     """
 
     request: Request
@@ -43,7 +42,6 @@ class Plan:
     replay: Replay | None = None
     expected: Expectation | None = None
     begun: Path | None = None
-    alone: bool = True
 
     @property
     def writes_nothing(self) -> bool:
@@ -76,7 +74,6 @@ def plan_run(
     replay: Replay | None = None,
     expected: Expectation | None = None,
     begun: Path | None = None,
-    alone: bool = True,
     headers: ExitStack | None = None,
     on_event: Listener = ignore,
 ) -> Plan:
@@ -108,7 +105,7 @@ def plan_run(
     if drawn:
         on_event(Note("seed_drawn", f"seed: {', '.join(map(str, drawn))}, drawn"))
     lengths = check_prompts(jobs, read_tokenizers(model.parts), request.conduct.on_long_prompt, on_event)
-    plan = Plan(request, model, jobs, lengths, replay, expected, begun, alone)
+    plan = Plan(request, model, jobs, lengths, replay, expected, begun)
     if not (target.overwrite or target.skip_existing or plan.writes_nothing):
         refuse_existing([*_files_of(plan)])
     return plan
