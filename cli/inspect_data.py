@@ -90,6 +90,7 @@ def _figures(part: Part, shown: Shown) -> dict[str, Any]:
         "bytes": summary.nbytes,
         "dtypes": dict(summary.dtypes),
         "memory": dict(summary.memory),
+        "quantised": part.quantised,
         "files": [
             {
                 "name": file.name,

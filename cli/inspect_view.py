@@ -55,7 +55,7 @@ def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[Rendera
         yield _heading(contents.class_name or contents.kind, text, "damaged")
         return
     summary = summarise(part.checkpoint)
-    yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary))
+    yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary, part.quantised))
     if len(summary.files) > 1:
         yield from ("", _files(summary))
     if shown.depth and not shown.tensors:
@@ -86,7 +86,7 @@ def _totals(contents: Contents) -> str:
     return f"{format_count(parameters)} parameters · {format_size(size)} · {len(contents.parts)} components"
 
 
-def _figures(summary: Summary) -> str:
+def _figures(summary: Summary, quantised: str | None) -> str:
     parts = [
         f"{format_count(summary.parameters)} parameters",
         f"{format_count(summary.tensors)} tensors",
@@ -94,7 +94,8 @@ def _figures(summary: Summary) -> str:
         dtype_shares(summary),
         file_count(summary),
     ]
-    return " · ".join(parts + ([f"variant {show(summary.variant)}"] if summary.variant else []))
+    parts += [f"variant {show(summary.variant)}"] if summary.variant else []
+    return " · ".join(parts + ([f"quantised with {show(quantised)}"] if quantised else []))
 
 
 def dtype_shares(summary: Summary) -> str:
@@ -179,6 +180,7 @@ def _components(contents: Contents) -> Table:
             made.add_row(name, class_name, "damaged" if part.errors else "–", "", "", "")
             continue
         summary = summarise(part.checkpoint)
-        figures = (format_count(summary.parameters), format_size(summary.nbytes), " ".join(summary.dtypes))
+        packed = [f"({show(part.quantised)})"] if part.quantised else []
+        figures = (format_count(summary.parameters), format_size(summary.nbytes), " ".join([*summary.dtypes, *packed]))
         made.add_row(name, class_name, file_count(summary), *figures)
     return made

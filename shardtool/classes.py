@@ -26,6 +26,18 @@ def model_class(part: Part) -> Any:
     return found
 
 
+def library_config(part: Part) -> Any:
+    """The config object of a part of transformers.
+
+    How it computes is left to the library: a ``config.json`` may name kernels on the Hub, which are code, and which
+    transformers 5.24 fetches and runs where the package ``kernels`` is installed.
+    """
+    config = model_class(part).config_class.from_pretrained(part.folder, local_files_only=True)
+    config._attn_implementation = None
+    config._experts_implementation = None
+    return config
+
+
 def settings_class(part: Part) -> Any:
     """The class of a part without weights: a scheduler, a tokenizer, a processor. Raises ``InputError``."""
     found = _class_of(part)

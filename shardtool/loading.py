@@ -19,17 +19,17 @@ from safetensors import safe_open
 
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import WeightsFile
-from shardtool.classes import model_class
+from shardtool.classes import library_config, model_class
 from shardtool.dtypes import TORCH_DTYPES
-from shardtool.errors import RefusedError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
 from shardtool.load_plan import STRICT, Allowed
 from shardtool.matching import Match, match_names
 from shardtool.meta_model import build_on_meta
 from shardtool.needs import Dtype
 from shardtool.parts import Part
+from shardtool.placed import check_dtypes, check_placed
 from shardtool.quantised import load_quantised
-from shardtool.quiet import quiet
+from shardtool.quiet import let_casts_be_silent, quiet
 from shardtool.recast import Recast, start_recast
 from shardtool.strict import require_fit
 
@@ -64,15 +64,12 @@ def load_part(
 ) -> tuple[Any, ComponentReport]:
     """The model of ``part`` on ``device`` in ``dtype``; ``recast`` is a cast of it that is already under way.
 
-    Raises ``InputError`` where the model that its config describes is not what its headers hold.
+    Raises ``InputError`` where the model that its config describes is not what its headers hold, and for a quantised
+    one as ``load_quantised``.
     """
-    began = time.perf_counter()
     if part.quantised:
-        model = load_quantised(part, device, dtype)
-        report = report_on(part.name, model, str(part.folder), time.perf_counter() - began)
-        # Its tensors tell the size of what they stand for.
-        stored = part.checkpoint.dtypes if part.checkpoint else {}
-        return model, replace(report, dtypes=stored, nbytes=sum(stored.values()))
+        return _load_quantised(part, device, dtype, on_event)
+    began = time.perf_counter()
     try:
         meta = build_on_meta(part)
         match = match_names(part, meta)
@@ -83,9 +80,29 @@ def load_part(
         if recast is not None:
             recast.close()
     check_placed(part.name, model, device)
-    _check_dtypes(model, dtype)
+    check_dtypes(model, dtype)
     renamed = sum(new != old for new, old in match.names.items())
     return model, report_on(part.name, model, str(part.folder), time.perf_counter() - began, renamed)
+
+
+def _load_quantised(part: Part, device: str, dtype: Dtype, on_event: Listener) -> tuple[Any, ComponentReport]:
+    began = time.perf_counter()
+    task, checkpoint = f"load:{part.name}", part.checkpoint
+    if checkpoint is None:
+        raise AssertionError(part.name)
+    on_event(Started(task, f"Loading {part.name}", checkpoint.nbytes))
+    for file in checkpoint.files:
+        _check_same(file)
+    model = load_quantised(part, checkpoint, device, dtype)
+    for file in checkpoint.files:
+        _check_same(file)
+    check_placed(part.name, model, device)
+    on_event(Advanced(task, checkpoint.nbytes))
+    on_event(Finished(task))
+    report = report_on(part.name, model, str(part.folder), time.perf_counter() - began)
+    # Its tensors tell the size of what they stand for.
+    stored = {"parameters": model.num_parameters(), "nbytes": checkpoint.nbytes, "dtypes": checkpoint.dtypes}
+    return model, replace(report, **stored)
 
 
 def _load(
@@ -166,6 +183,7 @@ def _fill_diffusers(part: Part, meta: Any, weights: dict[str, torch.Tensor], dev
         for module in model.modules():
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(device)
+    let_casts_be_silent()
     return model.eval()
 
 
@@ -184,42 +202,10 @@ def kept_in_fp32(model: Any) -> set[str]:
 def _load_transformers(part: Part, weights: dict[str, torch.Tensor], device: torch.device, dtype: Dtype) -> Any:
     found = model_class(part)
     with quiet():
-        config = found.config_class.from_pretrained(part.folder, local_files_only=True)
+        config = library_config(part)
         model = found.from_pretrained(None, config=config, state_dict=weights, dtype=TORCH_DTYPES[dtype])
         model.name_or_path = config.name_or_path = str(part.folder)
         return model.to(device).eval()
-
-
-def check_placed(name: str, model: torch.nn.Module, device: str) -> None:
-    """Raises ``RefusedError`` if ``model`` carries hooks or is not wholly on ``device``: then it cannot be moved."""
-    hooked = next((key or name for key, module in model.named_modules() if hasattr(module, "_hf_hook")), None)
-    if hooked is not None:
-        raise RefusedError(
-            f"{name}: carries accelerate hooks (at {hooked}), so it moves its weights itself and cannot be placed",
-            code="hooked_component",
-            hint="load it without device_map and without offload; shardtool places the whole pipeline once",
-        )
-    for key, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.device != _full(torch.device(device)):
-            raise RefusedError(
-                f"{name}: {key} is on {tensor.device}, and the pipeline on {device}",
-                code="component_elsewhere",
-                tensor=key,
-                hint=f'move it with .to("{device}"), or give the pipeline its device',
-            )
-
-
-def _check_dtypes(model: torch.nn.Module, dtype: Dtype) -> None:
-    """Every floating-point weight is in ``dtype``, or in fp32 where the class keeps it so. Anything else is a bug."""
-    expected = {TORCH_DTYPES[dtype], torch.float32}
-    wrong = [name for name, p in model.named_parameters() if p.is_floating_point() and p.dtype not in expected]
-    if wrong:
-        raise AssertionError(f"{wrong[0]} was loaded in another dtype than {dtype}")
-
-
-def _full(device: torch.device) -> torch.device:
-    """``cuda`` and ``mps`` with the index that tensors there report."""
-    return torch.empty(0, device=device).device
 
 
 def report_on(name: str, model: torch.nn.Module, source: str, seconds: float, renamed: int = 0) -> ComponentReport:

@@ -8,7 +8,7 @@ import diffusers
 import torch
 from diffusers.models.modeling_utils import no_init_weights
 
-from shardtool.classes import model_class
+from shardtool.classes import library_config, model_class
 from shardtool.errors import InputError
 from shardtool.parts import Part
 from shardtool.quiet import quiet
@@ -56,7 +56,7 @@ def build_on_meta(part: Part) -> Any:
 def _construct(found: Any, part: Part) -> Any:
     if issubclass(found, diffusers.ModelMixin):
         return found.from_config(dict(part.config or {}))
-    return found(found.config_class.from_pretrained(part.folder, local_files_only=True))
+    return found(library_config(part))
 
 
 def _bad_config(part: Part, message: str) -> InputError:

@@ -1,6 +1,6 @@
 """What a pipeline needs: bytes of weights and of a run, for each dtype and each way to offload. Plain arithmetic.
 
-``shardtool.fit`` counts the numbers in the headers; ``shardtool.placement`` compares the bytes with the machine.
+``count_needs`` counts the numbers in the headers; ``shardtool.placement`` compares the bytes with the machine.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from shardtool.activations import Run, count_activations
+from shardtool.checkpoint.quantisation import METHODS
 from shardtool.parts import Part
 
 Dtype: TypeAlias = Literal["fp32", "fp16", "bf16"]
@@ -34,7 +35,8 @@ class ComponentNeeds:
     fp16; ``other_bytes`` is the rest (integers). ``largest_group`` and ``largest_layer`` are the numbers that group and
     sequential offload hold on the device at once. ``activations`` is how many numbers one run of it holds at its peak,
     ``activations_fp32`` that they are fp32 whatever the dtype (a VAE that decodes upcast).
-    ``stored`` is bytes by header dtype.
+    ``stored`` is bytes by header dtype. ``quantised`` names the method of weights that are taken as they are stored,
+    ``fixed_dtype`` the only dtype in which they take numbers, if they are so.
     """
 
     name: str
@@ -46,9 +48,13 @@ class ComponentNeeds:
     largest_layer: int = 0
     activations: int = 0
     activations_fp32: bool = False
+    quantised: str | None = None
+    fixed_dtype: Dtype | None = None
 
     def weight_bytes(self, dtype: Dtype) -> int:
-        """Bytes of its weights in ``dtype``."""
+        """Bytes of its weights in ``dtype``; quantised ones take what they take in the file."""
+        if self.quantised is not None:
+            return sum(self.stored.values())
         extra = self.kept_fp32 * 2 if dtype == "fp16" else 0
         return self.numbers * DTYPE_BYTES[dtype] + self.other_bytes + extra
 
@@ -60,9 +66,17 @@ class ComponentNeeds:
 
     @property
     def stored_dtype(self) -> Dtype | None:
-        """The floating-point dtype that most of it is stored in; ``None`` if there is no common one (quantised)."""
-        floats = {name: size for name, size in self.stored.items() if name in STORED_DTYPES}
-        return STORED_DTYPES[max(floats, key=lambda name: floats[name])] if floats else None
+        """The floating-point dtype that most of it is stored in; ``None`` if there is none, or it is quantised."""
+        return None if self.quantised is not None else most_stored(self.stored)
+
+
+def most_stored(stored: Mapping[str, int]) -> Dtype | None:
+    """The floating-point dtype of most bytes, of bytes by header dtype; ``None`` if there is none."""
+    sizes: dict[Dtype, int] = {}
+    for name, size in stored.items():
+        if name in STORED_DTYPES:
+            sizes[STORED_DTYPES[name]] = sizes.get(STORED_DTYPES[name], 0) + size
+    return max(sizes, key=sizes.__getitem__, default=None)
 
 
 @dataclass(frozen=True)
@@ -116,16 +130,20 @@ def _count(part: Part, activations: int) -> ComponentNeeds:
         layers[layer] = layers.get(layer, 0) + info.elements
         groups[group] = groups.get(group, 0) + info.elements
     outside = groups.pop("", 0)
+    stored: Mapping[str, int] = {} if part.checkpoint is None else part.checkpoint.dtypes
+    method = METHODS.get(part.quantised or "")
     return ComponentNeeds(
         part.name,
         numbers,
-        {} if part.checkpoint is None else part.checkpoint.dtypes,
+        stored,
         other_bytes=other,
         kept_fp32=kept,
         largest_group=outside + max(groups.values(), default=0),
         largest_layer=max(layers.values(), default=0),
         activations=activations,
         activations_fp32=bool((part.config or {}).get("force_upcast")),
+        quantised=part.quantised,
+        fixed_dtype=most_stored(stored) if method is not None and method.fixed_dtype else None,
     )
 
 

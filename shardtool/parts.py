@@ -15,6 +15,7 @@ from shardtool.checkpoint.classes import class_problem
 from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, names_in, read_pipeline
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor, examine
 from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.quantisation import method_of
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, Note, ignore
@@ -44,9 +45,7 @@ class Part:
     @property
     def quantised(self) -> str | None:
         """The method that its weights are quantised with, as its config calls it; ``None`` where they are not."""
-        found = (self.config or {}).get("quantization_config")
-        method = found.get("quant_method") if isinstance(found, Mapping) else None
-        return str(method or "an unnamed method") if found else None
+        return method_of(self.config or {})
 
     @property
     def stored(self) -> Mapping[str, StoredTensor]:

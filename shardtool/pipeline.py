@@ -21,9 +21,10 @@ from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
-from shardtool.loading import ComponentReport, check_placed, load_part, report_on
+from shardtool.loading import ComponentReport, load_part, report_on
 from shardtool.needs import Dtype
 from shardtool.parts import Part, PipelineParts
+from shardtool.placed import check_placed
 from shardtool.placement import Placement, Request
 from shardtool.quiet import quiet
 from shardtool.recast import Recast

@@ -13,14 +13,15 @@ from shardtool.meta_model import build_on_meta
 from shardtool.parts import Part, read_component
 
 
-def check_fit(path: Path, checkpoint: Checkpoint) -> tuple[Problem, ...]:
+def check_fit(path: Path, checkpoint: Checkpoint) -> tuple[Problem, ...] | None:
     """How ``checkpoint`` fails to fit the model that the ``config.json`` in the component folder ``path`` describes.
 
-    Empty where it fits. Raises ``InputError`` where there is no config, or no model can be made from it.
+    Empty where it fits; ``None`` where it is quantised, as only its quantiser knows what the packed tensors are for.
+    Raises ``InputError`` where there is no config, or no model can be made from it.
     """
     part = read_component(path, variant=checkpoint.name.variant)
     if part.quantised:
-        return ()  # the stored tensors are packed in ways that only the quantiser knows
+        return None
     model = build_on_meta(part)
     return fit_problems(part, model, match_names(part, model))
 

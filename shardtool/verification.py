@@ -105,7 +105,7 @@ def _with_fit(found: Checked) -> Checked:
         problems = check_fit(part.path, part.checkpoint)
     except InputError as error:
         problems = error.as_problems()
-    return found.after("fit", problems)
+    return found if problems is None else found.after("fit", problems)
 
 
 def verify_values(found: Verification, *, workers: int | None = None, on_event: Listener = ignore) -> Verification:

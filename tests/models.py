@@ -85,6 +85,24 @@ def clip_config(**changes: Any) -> CLIPTextConfig:
     return CLIPTextConfig(**{**settings, **changes})
 
 
+def bitnet(source: Path, folder: Path) -> Path:
+    """The text encoder in ``source`` with linear layers as BitNet packs them, two bits a weight, drawn at random."""
+    from transformers.integrations.bitnet import BitLinear, replace_with_bitnet_linear
+
+    copied(source, folder)
+    packing = {"quant_method": "bitnet", "linear_class": "bitlinear", "quantization_mode": "offline"}
+    edited(folder / "config.json", quantization_config=packing, dtype="float32")
+    model = replace_with_bitnet_linear(CLIPTextModel.from_pretrained(source, dtype=torch.float32))
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, BitLinear):
+            module.weight.random_(0, 256)
+            module.weight_scale.fill_(8.0)
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 def t5_encoder() -> T5EncoderModel:
     config = T5Config(
         d_model=32, d_kv=8, d_ff=37, num_layers=2, num_heads=4, vocab_size=64, feed_forward_proj="gated-gelu"

@@ -18,9 +18,10 @@ from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Event, Finished, Note, Started
 from shardtool.load_plan import STRICT, Allowed, plan_component
 from shardtool.load_run import load_planned
-from shardtool.loading import check_placed, load_part
+from shardtool.loading import load_part
 from shardtool.needs import Dtype
 from shardtool.parts import read_component
+from shardtool.placed import check_placed
 from shardtool.placement import Request
 from shardtool.recast import Recast
 from tests.models import (

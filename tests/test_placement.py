@@ -15,7 +15,8 @@ from shardtool.devices import Accelerator, Inventory
 from shardtool.errors import InputError, RefusedError, UsageError
 from shardtool.inventory_file import inventory_json, read_inventory_file
 from shardtool.needs import OFFLOADS, ComponentNeeds, Needs
-from shardtool.placement import WORKSPACE, Placement, Request, plan_placement
+from shardtool.offloading import WORKSPACE
+from shardtool.placement import Placement, Request, plan_placement
 
 GB = 10**9
 
@@ -166,6 +167,28 @@ def test_a_dtype_that_was_asked_for_is_taken_everywhere(asked: str) -> None:
     assert place(machine(cuda(bf16=False)), dtype=asked).dtype == asked
 
 
+PACKED = ComponentNeeds("text_encoder", 10, {"U8": 500, "F32": 40}, other_bytes=500, quantised="bitsandbytes")
+FIXED = ComponentNeeds("unet", 10, {"I8": 500, "BF16": 20}, 500, quantised="torchao", fixed_dtype="bf16")
+
+
+def test_what_is_quantised_has_no_say_in_the_dtype_and_is_not_cast() -> None:
+    placement = place(machine(cuda()), Needs((PACKED, *stored("F16").components)))
+    assert placement.dtype == "fp16"
+    assert [reason for reason in placement.reasons if reason.startswith("text_encoder")] == [
+        "text_encoder: quantised with bitsandbytes, its packed weights stay as stored"
+    ]
+
+
+def test_a_quantised_part_that_computes_in_one_dtype_alone_decides_for_all() -> None:
+    needs = Needs((*stored("F16").components, FIXED))
+    placement = place(machine(), needs)
+    assert placement.dtype == "bf16"
+    assert "dtype: bf16, which the quantised unet computes in" in placement.reasons
+    with pytest.raises(RefusedError, match="compute in bf16 and cannot be cast to fp32") as caught:
+        place(machine(), needs, dtype="fp32")
+    assert (caught.value.code, caught.value.exit_code) == ("dtype_quantised", 4)
+
+
 def test_a_word_that_is_no_dtype_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="float16"):
         place(machine(), dtype="float16")
@@ -205,6 +228,17 @@ def test_an_explicit_offload_that_cannot_fit_is_refused_with_the_numbers(offload
     assert f"{offload} needs" in caught.value.message
     assert "are free" in caught.value.message
     assert "--force" in (caught.value.hint or "")
+
+
+def test_quantised_parts_are_offloaded_whole_or_not_at_all() -> None:
+    needs = Needs((*BIG.components, PACKED))
+    with pytest.raises(RefusedError, match="model needs") as caught:
+        place(machine(cuda(free=GB)), needs)
+    assert "group needs" not in caught.value.message
+    for offload in ("group", "sequential"):
+        with pytest.raises(RefusedError, match=r"quantised ones do not bear: text_encoder") as caught:
+            place(machine(cuda()), needs, offload=offload)
+        assert (caught.value.code, caught.value.hint) == ("offload_quantised", "type --offload model, or leave it out")
 
 
 def test_a_refusal_names_what_would_fit() -> None:

@@ -39,6 +39,7 @@ def test_a_sharded_unet_carries_no_hooks_and_the_pipeline_moves_freely(sd: Path,
     """In a process of its own, for all that accelerate, diffusers and transformers might print at import too."""
     program = f"""
 from pathlib import Path
+import torch
 from shardtool.pipeline import build_pipeline
 
 built = build_pipeline(Path({str(sd)!r}), overrides={{"unet": Path({str(sharded)!r})}}, device="cpu")
@@ -48,7 +49,9 @@ for name in built.components:
     assert not hasattr(model, "hf_device_map"), name
     assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())), name
 built.pipe.to("cpu")
-built.pipe.to("meta")
+built.pipe.to(torch.float16)
+assert built.pipe.unet.dtype == built.pipe.text_encoder.dtype == torch.float16
+built.pipe.to("meta", torch.float32)
 assert built.pipe.unet.device.type == "meta"
 """
     ran = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=False)

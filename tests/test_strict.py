@@ -10,7 +10,7 @@ import diffusers
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import CLIPTextModel, CLIPTextModelWithProjection
+from transformers import CLIPConfig, CLIPModel, CLIPTextModel, CLIPTextModelWithProjection
 
 from shardtool.checkpoint.inventory import read_checkpoint
 from shardtool.errors import InputError, Problem
@@ -24,7 +24,9 @@ Tensors = dict[str, torch.Tensor]
 
 
 def fit(folder: Path) -> tuple[Problem, ...]:
-    return check_fit(folder, read_checkpoint(folder))
+    found = check_fit(folder, read_checkpoint(folder))
+    assert found is not None
+    return found
 
 
 def rewritten(source: Path, target: Path, change: Callable[[Tensors], Tensors], *, sharded: bool = False) -> Path:
@@ -220,6 +222,20 @@ def test_a_python_file_beside_the_weights_is_never_run(sd: Path, tmp_path: Path)
     assert not sentinel.exists()
 
 
+def test_a_config_does_not_choose_how_attention_is_computed(tmp_path: Path) -> None:
+    """It may name kernels on the Hub, in a part of it too; transformers fetches and runs them if it can."""
+    config = CLIPConfig(
+        text_config=clip_config().to_dict(),
+        vision_config={"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 1, "num_attention_heads": 4},
+    )
+    seeded(CLIPModel, config).save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    parts = {name: {**values[name], "attn_implementation": "evil/kernel"} for name in ("text_config", "vision_config")}
+    edited(tmp_path / "config.json", attn_implementation="flash_attention_2", **parts)
+    assert fit(tmp_path) == ()
+    assert build_on_meta(read_component(tmp_path)).config.text_config._attn_implementation == "sdpa"
+
+
 def test_the_global_hooks_of_the_cap_are_gone_afterwards(sd: Path) -> None:
     fit(sd / "unet")
     with pytest.raises(InputError):
@@ -247,4 +263,4 @@ def test_quantised_weights_are_not_judged(sd: Path, tmp_path: Path) -> None:
     """Their tensors are packed; saying that they do not fit would be wrong."""
     folder = copied(sd / "unet", tmp_path / "unet")
     edited(folder / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
-    assert fit(folder) == ()
+    assert check_fit(folder, read_checkpoint(folder)) is None

@@ -2,7 +2,7 @@
 
 Where to look; a module imports those of its own line and of the lines above it::
 
-    what a file says        files foreign strict_json dtypes header names index links
+    what a file says        files foreign strict_json dtypes header names index links quantisation
     what a folder holds     folder config classes digests agreement inventory
     what of it is meant     beside resolve needed contents selection
     what it amounts to      tree summary reading compare

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shardtool.checkpoint.beside import beside_findings
 from shardtool.checkpoint.classes import class_problems, needs_weights
-from shardtool.checkpoint.config import read_config
+from shardtool.checkpoint.config import Config, read_config
 from shardtool.checkpoint.folder import (
     Kind,
     PipelineFolder,
@@ -28,6 +28,7 @@ from shardtool.checkpoint.index import shards_of
 from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME
+from shardtool.checkpoint.quantisation import method_of
 from shardtool.checkpoint.resolve import Resolution, resolve
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
@@ -39,8 +40,9 @@ SETTINGS_NAMES = ("scheduler_config.json", "tokenizer_config.json", "preprocesso
 class Part:
     """A component, or the source itself. ``name`` is the component's (``"unet"``), or the file's or folder's.
 
-    ``class_name`` is what the configs say it is, ``library`` where that class comes from. ``checkpoint`` is ``None``
-    for parts without weights (a tokenizer) and for those too damaged to read, which have ``problems``.
+    ``class_name`` is what the configs say it is, ``library`` where that class comes from, ``quantised`` the method that
+    its weights are packed with. ``checkpoint`` is ``None`` for parts without weights (a tokenizer) and for those too
+    damaged to read, which have ``problems``.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Part:
     problems: tuple[Problem, ...] = ()
     resolution: Resolution | None = None
     variant: str | None = None
+    quantised: str | None = None
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -143,7 +146,10 @@ def _settings_problems(folder: Path) -> Iterator[Problem]:
 
 def _part(name: str, path: Path, library: str | None = None, class_name: str | None = None) -> Part:
     """A part before its weights are looked at."""
-    return Part(name, path, (_class_of(path) if is_folder(path) else None) or class_name, library)
+    config = _config_of(path) if is_folder(path) else None
+    if config is None:
+        return Part(name, path, class_name, library)
+    return Part(name, path, config.class_name or class_name, library, quantised=method_of(config.values))
 
 
 def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tuple[Part, ...]:
@@ -180,12 +186,11 @@ def _every_set(folder: Path) -> list[WeightsFiles]:
     return [files for files in found if files.indexes or files.single or not set(files.shards) <= named]
 
 
-def _class_of(folder: Path) -> str | None:
+def _config_of(folder: Path) -> Config | None:
     try:
-        config = read_config(folder)
+        return read_config(folder)
     except InputError:  # examine() says what is wrong with it
         return None
-    return config.class_name if config else None
 
 
 def _require_variant(path: Path, variant: str, parts: tuple[Part, ...]) -> None:

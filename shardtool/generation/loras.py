@@ -43,7 +43,11 @@ class _Pair:
 
 
 def add_loras(built: BuiltPipeline, loras: tuple[LoraFile, ...], *, on_event: Listener = ignore) -> None:
-    """Add each of ``loras``, in their order. Raises ``InputError`` where one does not fit the model."""
+    """Add each of ``loras``, in their order.
+
+    Raises ``InputError`` where one does not fit the model, ``RefusedError`` where nothing can be added to its weights:
+    offloaded piece by piece, or quantised.
+    """
     if not loras:
         return
     if built.placement.offload in ("group", "sequential"):
@@ -80,9 +84,21 @@ def _add(pipe: Any, lora: LoraFile) -> None:
             tensor=strays[0] if strays else None,
             hint="is it a LoRA, and for this kind of model?",
         )
+    for component in dict.fromkeys(component for component, _ in pairs):
+        _check_plain(lora, pipe, component)
     for (component, name), pair in pairs.items():
         alpha = pair.alpha if pair.alpha is not None else _configured_alpha(settings, component, name)
         _merge(lora, modules[component][name], name, pair, alpha)
+
+
+def _check_plain(lora: LoraFile, pipe: Any, component: str) -> None:
+    if getattr(getattr(pipe, component), "hf_quantizer", None) is not None:
+        raise RefusedError(
+            f"{lora.path}: changes the {component}, whose weights are quantised, so that nothing can be added to them",
+            code="lora_quantised",
+            path=lora.path,
+            hint="use the weights that it was quantised from, or leave out --lora",
+        )
 
 
 def _read(lora: LoraFile) -> tuple[dict[str, torch.Tensor], Mapping[str, Any]]:

@@ -15,9 +15,10 @@ from safetensors.torch import save_file
 from shardtool.errors import InputError, RefusedError
 from shardtool.generation.loras import add_loras
 from shardtool.images.resolve import LoraFile, parse_lora
-from shardtool.pipeline import BuiltPipeline
+from shardtool.pipeline import BuiltPipeline, build_pipeline
 from shardtool.placement import Placement
 from tests.generation.studios import dog
+from tests.models import bitnet
 
 RANK, ALPHA, SCALE = 4, 2.0, 0.5
 
@@ -155,6 +156,16 @@ def test_weights_that_are_kept_away_cannot_be_added_to(fresh: BuiltPipeline, tmp
     away = replace(fresh, placement=Placement("cuda:0", "fp16", "sequential"))
     with pytest.raises(RefusedError):
         add_loras(away, (lora,))
+
+
+def test_quantised_weights_cannot_be_added_to(demo: Path, tmp_path: Path) -> None:
+    packed = bitnet(demo / "text_encoder", tmp_path / "text_encoder")
+    built = build_pipeline(demo, overrides={"text_encoder": packed}, device="cpu")
+    down, up = torch.ones(RANK, 64), torch.ones(64, RANK)
+    save_file(peft("text_encoder", MODULES["text_encoder"][0], down, up), tmp_path / "l.safetensors")
+    with pytest.raises(RefusedError, match="changes the text_encoder, whose weights are quantised") as error:
+        add_loras(built, (LoraFile("l", tmp_path / "l.safetensors", 1.0),))
+    assert error.value.code == "lora_quantised"
 
 
 @pytest.mark.parametrize(
