@@ -40,6 +40,14 @@ def complete_component(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _components(folder) if name.startswith(incomplete)]
 
 
+def complete_replacement(ctx: typer.Context, incomplete: str) -> list[str]:
+    """``NAME=SOURCE``: first a component of the pipeline that is named before, then a source."""
+    name, equals, source = incomplete.partition("=")
+    if equals:
+        return [f"{name}={text}" for text in complete_source(source)]
+    return [f"{one}=" for one in complete_component(ctx, incomplete)]
+
+
 def _local(incomplete: str) -> Iterable[str]:
     """Folders, with a slash, and weights that begin so, spelled as they were begun."""
     head, slash, start = incomplete.rpartition("/")

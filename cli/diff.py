@@ -9,7 +9,8 @@ import typer
 
 from shardtool.checkpoint.compare import form
 from shardtool.checkpoint.contents import survey
-from shardtool.source import local_path, parse_source
+from shardtool.obtain import local_path
+from shardtool.source import parse_source
 
 from .completion import complete_source
 from .options import OfflineOpt, VariantOpt

@@ -18,10 +18,12 @@ from shardtool.images.plan import Plan, plan_run
 from shardtool.images.replay import Expectation, Replay, read_begun, read_replay
 from shardtool.images.request import Request, option_names
 from shardtool.images.seeds import draw_seed
+from shardtool.replacements import with_own_options
 from shardtool.startup import without_collector
 
 from . import generate_options as opt
 from .generate_view import made_data, made_lines, plan_data, plan_view, schedulers_view
+from .options import ReplacementsOpt, TextEncoder2Opt, TextEncoderOpt, UnetOpt, VaeOpt
 from .output import Output
 from .preview import previewer
 from .progress import progress
@@ -54,8 +56,11 @@ def generate(
     strength: opt.StrengthOpt = None,
     mask: opt.MaskOpt = None,
     model: opt.ModelOpt = None,
-    unet: opt.UnetOpt = None,
-    vae: opt.VaeOpt = None,
+    unet: UnetOpt = None,
+    vae: VaeOpt = None,
+    text_encoder: TextEncoderOpt = None,
+    text_encoder_2: TextEncoder2Opt = None,
+    component: ReplacementsOpt = None,
     lora: opt.LoraOpt = None,
     variant: opt.VariantOpt = None,
     revision: opt.RevisionOpt = None,
@@ -145,6 +150,8 @@ def _layers(flags: dict[str, Any], earlier: Replay | None) -> Layers:
     typed = {name: value for name, value in flags.items() if value not in (None, [])}
     if "prompt" in typed:
         typed["prompts"] = [*typed.get("prompts", []), *typed.pop("prompt")]
+    if "component" in typed:
+        typed = with_own_options(typed)
     record: dict[str, Any] = {} if earlier is None else dict(earlier.options)
     if flags["resume"] is not None:
         if earlier is not None:

@@ -12,7 +12,8 @@ from shardtool.checkpoint.contents import Contents, survey
 from shardtool.checkpoint.foreign import is_image
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, Note
-from shardtool.source import HubSource, LocalSource, look_into, parse_source
+from shardtool.obtain import look_into
+from shardtool.source import HubSource, LocalSource, parse_source
 
 from .completion import complete_source
 from .inspect_data import Shown, SortKey, contents_data

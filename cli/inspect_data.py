@@ -80,7 +80,7 @@ def _figures(part: Part, shown: Shown) -> dict[str, Any]:
     loads = asdict(part.resolution) if part.resolution else None
     if part.checkpoint is None:
         return {"loads": loads}
-    summary = summarise(part.checkpoint)
+    summary = summarise(part.checkpoint, part.quantised)
     return {
         "variant": summary.variant,
         "index": summary.index,
@@ -90,7 +90,7 @@ def _figures(part: Part, shown: Shown) -> dict[str, Any]:
         "bytes": summary.nbytes,
         "dtypes": dict(summary.dtypes),
         "memory": dict(summary.memory),
-        "quantised": part.quantised,
+        "quantised": summary.quantised,
         "files": [
             {
                 "name": file.name,

@@ -39,7 +39,7 @@ def side_by_side(sources: Sequence[tuple[str, Contents]]) -> Table:
 
 
 def _checkpoints(made: Table, parts: Sequence[Part]) -> None:
-    summaries = [summarise(part.checkpoint) if part.checkpoint else None for part in parts]
+    summaries = [summarise(part.checkpoint, part.quantised) if part.checkpoint else None for part in parts]
     for label, fact in _FACTS.items():
         made.add_row(label, *("damaged" if summary is None else fact(summary) for summary in summaries))
     for dtype in DTYPES:
@@ -62,6 +62,6 @@ def _cell(contents: Contents, name: str) -> str:
         if name == (part.name if contents.kind == "pipeline" else ""):
             if part.checkpoint is None:
                 return "damaged" if part.errors else show(part.class_name or "–")
-            summary = summarise(part.checkpoint)
+            summary = summarise(part.checkpoint, part.quantised)
             return f"{format_count(summary.parameters)} · {dtype_shares(summary)} · {file_count(summary)}"
     return "–"

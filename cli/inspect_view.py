@@ -45,7 +45,7 @@ def contents_view(text: str, contents: Contents, shown: Shown) -> Iterator[Rende
 def _pipeline(text: str, contents: Contents) -> Iterator[RenderableType]:
     yield _heading(contents.class_name or "pipeline", text, _totals(contents))
     yield from ("", _components(contents))
-    yield from ("", _memory([summarise(part.checkpoint) for part in contents.parts if part.checkpoint]))
+    yield from ("", _memory([summarise(part.checkpoint, part.quantised) for part in contents.parts if part.checkpoint]))
     yield from variants_view(contents)
 
 
@@ -54,8 +54,8 @@ def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[Rendera
     if part.checkpoint is None:
         yield _heading(contents.class_name or contents.kind, text, "damaged")
         return
-    summary = summarise(part.checkpoint)
-    yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary, part.quantised))
+    summary = summarise(part.checkpoint, part.quantised)
+    yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary))
     if len(summary.files) > 1:
         yield from ("", _files(summary))
     if shown.depth and not shown.tensors:
@@ -86,7 +86,7 @@ def _totals(contents: Contents) -> str:
     return f"{format_count(parameters)} parameters · {format_size(size)} · {len(contents.parts)} components"
 
 
-def _figures(summary: Summary, quantised: str | None) -> str:
+def _figures(summary: Summary) -> str:
     parts = [
         f"{format_count(summary.parameters)} parameters",
         f"{format_count(summary.tensors)} tensors",
@@ -95,7 +95,7 @@ def _figures(summary: Summary, quantised: str | None) -> str:
         file_count(summary),
     ]
     parts += [f"variant {show(summary.variant)}"] if summary.variant else []
-    return " · ".join(parts + ([f"quantised with {show(quantised)}"] if quantised else []))
+    return " · ".join(parts + ([f"quantised with {show(summary.quantised)}"] if summary.quantised else []))
 
 
 def dtype_shares(summary: Summary) -> str:
@@ -179,8 +179,8 @@ def _components(contents: Contents) -> Table:
         if part.checkpoint is None:
             made.add_row(name, class_name, "damaged" if part.errors else "–", "", "", "")
             continue
-        summary = summarise(part.checkpoint)
-        packed = [f"({show(part.quantised)})"] if part.quantised else []
+        summary = summarise(part.checkpoint, part.quantised)
+        packed = [f"({show(summary.quantised)})"] if summary.quantised else []
         figures = (format_count(summary.parameters), format_size(summary.nbytes), " ".join([*summary.dtypes, *packed]))
         made.add_row(name, class_name, file_count(summary), *figures)
     return made

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,11 +13,25 @@ from shardtool.errors import UsageError
 from shardtool.inventory_file import read_inventory_file
 from shardtool.load_plan import Allowed
 from shardtool.load_run import load_planned, plan_load
+from shardtool.obtain import local_path, look_into
 from shardtool.placement import Request
-from shardtool.source import local_path, look_into, parse_source
+from shardtool.replacements import find_replacements, read_replacements
+from shardtool.source import parse_source
 
 from .load_view import loaded_data, loaded_view, plan_data, plan_view
-from .options import DryRunOpt, OfflineOpt, RevisionOpt, SourceArg, SubfolderOpt, VariantOpt
+from .options import (
+    DryRunOpt,
+    OfflineOpt,
+    ReplacementsOpt,
+    RevisionOpt,
+    SourceArg,
+    SubfolderOpt,
+    TextEncoder2Opt,
+    TextEncoderOpt,
+    UnetOpt,
+    VaeOpt,
+    VariantOpt,
+)
 from .output import Output
 from .progress import progress
 
@@ -35,6 +50,11 @@ def load(
         str,
         typer.Option("--offload", metavar="MODE", help="auto, none, model, group or sequential.", show_default=True),
     ] = "auto",
+    unet: UnetOpt = None,
+    vae: VaeOpt = None,
+    text_encoder: TextEncoderOpt = None,
+    text_encoder_2: TextEncoder2Opt = None,
+    component: ReplacementsOpt = None,
     variant: VariantOpt = None,
     revision: RevisionOpt = None,
     subfolder: SubfolderOpt = None,
@@ -72,6 +92,7 @@ def load(
       shardtool load build/demo-sharded/unet --device cpu --dtype fp32
       shardtool load ORG/NAME --device cuda:0 --offload auto --dry-run
       shardtool load sdxl --dry-run --inventory two-gpus.json
+      shardtool load sdxl --unet build/unet-sharded
       shardtool load sdxl/unet --verify --forward --json
     """
     if inventory is not None and not dry_run:
@@ -84,12 +105,18 @@ def load(
     named = parse_source(source, revision=revision, subfolder=subfolder)
     given = None if inventory is None else read_inventory_file(inventory)
     request = Request(device, dtype, offload, force)
-    with progress(out) as on_event:
-        decide = partial(plan_load, request=request, variant=variant, inventory=given, on_event=on_event)
+    short = {"unet": unet, "vae": vae, "text_encoder": text_encoder, "text_encoder_2": text_encoder_2}
+    replaced = read_replacements(short, component or ())
+    with progress(out) as on_event, ExitStack() as headers:
+        fetching: Any = {"variant": variant, "offline": offline, "on_event": on_event}
+        overrides = find_replacements(replaced, **fetching, headers=headers if dry_run else None)
+        decide = partial(
+            plan_load, request=request, overrides=overrides, variant=variant, inventory=given, on_event=on_event
+        )
         if dry_run:
-            plan = look_into(named, decide, variant=variant, offline=offline, on_event=on_event)
+            plan = look_into(named, decide, **fetching)
             out.result(plan_data(source, plan), *plan_view(plan))
             return
-        plan = decide(local_path(named, variant=variant, offline=offline, on_event=on_event))
+        plan = decide(local_path(named, without=tuple(overrides), **fetching))
         loaded = load_planned(plan, allowed=allowed, verify=verify, forward=forward, repeat=repeat, on_event=on_event)
     out.result(loaded_data(source, loaded), *loaded_view(loaded))

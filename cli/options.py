@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from .completion import complete_source
+from .completion import complete_replacement, complete_source
 
 
 class ProgressMode(StrEnum):
@@ -22,6 +22,11 @@ class ProgressMode(StrEnum):
 
 
 SOURCE_FORMS = "a folder, a file, ORG/NAME[@REVISION][:SUBFOLDER] on the Hub, or demo"
+
+
+def _replacement(name: str, help: str) -> Any:  # noqa: A002
+    return typer.Option(name, metavar="SOURCE", help=help, autocompletion=complete_source)
+
 
 SourceArg: TypeAlias = Annotated[
     str, typer.Argument(metavar="SOURCE", help=f"What to use: {SOURCE_FORMS}.", autocompletion=complete_source)
@@ -39,6 +44,21 @@ RevisionOpt: TypeAlias = Annotated[
 ]
 SubfolderOpt: TypeAlias = Annotated[
     str | None, typer.Option("--subfolder", metavar="DIR", help="The folder inside the source to use.")
+]
+UnetOpt: TypeAlias = Annotated[str | None, _replacement("--unet", "This UNet in the pipeline, sharded or not.")]
+VaeOpt: TypeAlias = Annotated[str | None, _replacement("--vae", "This VAE in the pipeline.")]
+TextEncoderOpt: TypeAlias = Annotated[str | None, _replacement("--text-encoder", "This text encoder in the pipeline.")]
+TextEncoder2Opt: TypeAlias = Annotated[
+    str | None, _replacement("--text-encoder-2", "This second text encoder in the pipeline.")
+]
+ReplacementsOpt: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--component",
+        metavar="NAME=SOURCE",
+        help="This component in the pipeline, such as scheduler=SOURCE; may be repeated.",
+        autocompletion=complete_replacement,
+    ),
 ]
 OfflineOpt: TypeAlias = Annotated[bool, typer.Option("--offline", help="Use the Hub's cache only, never the network.")]
 

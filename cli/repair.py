@@ -11,7 +11,8 @@ import typer
 from shardtool.checkpoint.repair_plan import Repair, plan_source
 from shardtool.checkpoint.repair_run import repair_in_place, repair_into
 from shardtool.errors import UsageError
-from shardtool.source import HubSource, local_path, parse_source
+from shardtool.obtain import local_path
+from shardtool.source import HubSource, parse_source
 
 from .options import (
     DryRunOpt,

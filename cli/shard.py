@@ -18,8 +18,9 @@ from shardtool.checkpoint.shard import Shape, plan_job
 from shardtool.checkpoint.write import Manner
 from shardtool.errors import UsageError
 from shardtool.events import Listener
+from shardtool.obtain import outline_of
 from shardtool.sizes import format_size, parse_size
-from shardtool.source import outline_of, parse_source
+from shardtool.source import parse_source
 
 from .options import (
     DryRunOpt,

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from shardtool.checkpoint.contents import survey
-from shardtool.source import local_path, look_into, parse_source
+from shardtool.obtain import local_path, look_into
+from shardtool.source import parse_source
 from shardtool.verification import verify_against, verify_headers, verify_values
 
 from .completion import complete_source

@@ -20,8 +20,9 @@ from shardtool.checkpoint.target import check_target
 from shardtool.checkpoint.write import Manner, Written, write_job
 from shardtool.errors import RefusedError, UsageError
 from shardtool.events import Listener, Note
+from shardtool.obtain import fetched, outline_of
 from shardtool.sizes import format_size
-from shardtool.source import DEMO, HubSource, LocalSource, Outline, fetched, outline_of, parse_source
+from shardtool.source import DEMO, HubSource, LocalSource, Outline, parse_source
 
 from .completion import complete_component
 from .output import Output, show, table

@@ -17,7 +17,8 @@ from shardtool.checkpoint.selection import Choice
 from shardtool.checkpoint.shard import Shape, plan_job
 from shardtool.checkpoint.write import Manner, write_job
 from shardtool.events import Event, Finished
-from shardtool.source import local_path, parse_source
+from shardtool.obtain import local_path
+from shardtool.source import parse_source
 
 
 def main(out: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardtool.families import first_int
-from shardtool.parts import Part
+from shardtool.part import Part
 
 UNET = 16
 """Numbers for each latent, picture and channel of the first level, in a UNet without attention there (SDXL)."""

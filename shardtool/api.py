@@ -16,8 +16,9 @@ from shardtool.errors import InputError
 from shardtool.events import Listener, ignore
 from shardtool.load_plan import plan_component
 from shardtool.load_run import load_planned
+from shardtool.obtain import component_path, local_path
 from shardtool.placement import Placement, Request
-from shardtool.source import component_path, local_path, parse_source
+from shardtool.source import parse_source
 from shardtool.startup import without_collector
 
 if TYPE_CHECKING:

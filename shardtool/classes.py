@@ -12,7 +12,8 @@ from diffusers.models.modeling_utils import LegacyModelMixin, ModelMixin
 from diffusers.schedulers.scheduling_utils import SchedulerMixin
 
 from shardtool.errors import InputError
-from shardtool.parts import Part, PipelineParts
+from shardtool.part import Part
+from shardtool.parts import PipelineParts
 from shardtool.quiet import quiet
 
 

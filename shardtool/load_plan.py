@@ -17,7 +17,8 @@ from shardtool.events import Listener, ignore
 from shardtool.fit import require_partners
 from shardtool.host import cpu_has_bf16, local_rank, read_memory
 from shardtool.needs import Needs, count_needs
-from shardtool.parts import Part, PipelineParts, read_component, read_parts
+from shardtool.part import Part, read_component
+from shardtool.parts import PipelineParts, read_parts
 from shardtool.phases import Phases
 from shardtool.placement import Placement, Request, plan_placement
 from shardtool.readahead import read_ahead

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardtool.checkpoint.digests import read_digests
 from shardtool.checkpoint.folder import kind_of
 from shardtool.devices import Inventory
-from shardtool.errors import InputError, Problem
+from shardtool.errors import InputError, Problem, UsageError
 from shardtool.events import Listener, Note, ignore
 from shardtool.host import seconds_since_start
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_component, plan_pipeline
@@ -58,13 +58,26 @@ def plan_load(
     path: Path,
     request: Request,
     *,
+    overrides: Mapping[str, Path] | None = None,
     variant: str | None = None,
     inventory: Inventory | None = None,
     on_event: Listener = ignore,
 ) -> LoadPlan:
-    """The plan to load whatever is at ``path``, a pipeline or one component. Raises as ``plan_pipeline``."""
-    plan = plan_pipeline if kind_of(path) == "pipeline" else plan_component
-    return plan(path, request, variant=variant, inventory=inventory, on_event=on_event)
+    """The plan to load whatever is at ``path``: one component, or a pipeline with ``overrides`` instead of its own.
+
+    Raises as ``plan_pipeline``, and ``UsageError`` where there is no pipeline to override anything in.
+    """
+    if kind_of(path) == "pipeline":
+        return plan_pipeline(
+            path, request, overrides=overrides, variant=variant, inventory=inventory, on_event=on_event
+        )
+    if overrides:
+        raise UsageError(
+            f"{path}: is no pipeline in which another {', '.join(overrides)} could take a place",
+            code="contradiction",
+            hint="name a pipeline, or the component alone",
+        )
+    return plan_component(path, request, variant=variant, inventory=inventory, on_event=on_event)
 
 
 def load_planned(

@@ -26,7 +26,7 @@ from shardtool.load_plan import STRICT, Allowed
 from shardtool.matching import Match, match_names
 from shardtool.meta_model import build_on_meta
 from shardtool.needs import Dtype
-from shardtool.parts import Part
+from shardtool.part import Part
 from shardtool.placed import check_dtypes, check_placed
 from shardtool.quantised import load_quantised
 from shardtool.quiet import let_casts_be_silent, quiet

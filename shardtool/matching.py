@@ -17,7 +17,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from shardtool.checkpoint.inventory import StoredTensor
-from shardtool.parts import Part
+from shardtool.part import Part
 
 _FLOATS = {"F64", "F32", "F16", "BF16", "F8_E5M2", "F8_E4M3", "F8_E5M2FNUZ", "F8_E4M3FNUZ"}
 """What torch can turn into another floating-point dtype; the narrower ones are packed and belong to quantisers."""

@@ -10,7 +10,7 @@ from diffusers.models.modeling_utils import no_init_weights
 
 from shardtool.classes import library_config, model_class
 from shardtool.errors import InputError
-from shardtool.parts import Part
+from shardtool.part import Part
 from shardtool.quiet import quiet
 
 SLACK = 10_000

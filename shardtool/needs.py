@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from shardtool.activations import Run, count_activations
 from shardtool.checkpoint.quantisation import METHODS
-from shardtool.parts import Part
+from shardtool.part import Part
 
 Dtype: TypeAlias = Literal["fp32", "fp16", "bf16"]
 Offload: TypeAlias = Literal["none", "model", "group", "sequential"]

@@ -7,52 +7,16 @@ Reads JSON and headers only. Only classes of diffusers and transformers are let 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shardtool.checkpoint.classes import class_problem
-from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, names_in, read_pipeline
-from shardtool.checkpoint.inventory import Checkpoint, StoredTensor, examine
-from shardtool.checkpoint.links import check_link
-from shardtool.checkpoint.quantisation import method_of
+from shardtool.checkpoint.classes import needs_weights
+from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
-from shardtool.events import Listener, Note, ignore
-
-_SETTINGS_FILES = [f"{kind}_config.json" for kind in ("scheduler", "tokenizer", "preprocessor", "processor")]
-"""What a component without weights is known by."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One component. ``checkpoint`` and ``config`` are ``None`` for one without weights (scheduler, tokenizer).
-
-    ``library`` is ``diffusers``, ``transformers``, or the name of a module of ``diffusers.pipelines``.
-    """
-
-    name: str
-    library: str
-    class_name: str
-    folder: Path
-    config: Mapping[str, Any] | None = None
-    checkpoint: Checkpoint | None = None
-
-    @property
-    def config_path(self) -> Path:
-        return self.folder / "config.json"
-
-    @property
-    def quantised(self) -> str | None:
-        """The method that its weights are quantised with, as its config calls it; ``None`` where they are not."""
-        return method_of(self.config or {})
-
-    @property
-    def stored(self) -> Mapping[str, StoredTensor]:
-        """The tensors of its checkpoint by name; of a part that has one."""
-        if self.checkpoint is None:
-            raise AssertionError(self.name)
-        return self.checkpoint.tensors
+from shardtool.events import Listener, ignore
+from shardtool.part import SCHEDULER_NAME, Part, check_class, config_of, headers_of, is_settings, own_class
 
 
 @dataclass(frozen=True)
@@ -81,18 +45,6 @@ class PipelineParts:
         """Where that config is, for messages."""
         part = self.parts.get(name)
         return f"the {name} that was given" if part is None else str(part.config_path)
-
-
-def read_component(path: Path, *, variant: str | None = None, on_event: Listener = ignore) -> Part:
-    """The one component at ``path``: a component folder, or a weights file with its ``config.json`` beside it.
-
-    Raises ``InputError`` where config or headers are missing or damaged, or the class is none that may be loaded.
-    """
-    folder = path if path.is_dir() else path.parent
-    config = _read_config(folder)
-    library, class_name = _own_class(folder, config)
-    _check_class(folder / "config.json", folder.name, library, class_name)
-    return Part(folder.name, library, class_name, folder, config, _headers(path, variant, on_event))
 
 
 def read_parts(
@@ -127,7 +79,7 @@ def read_parts(
             if name in overrides:
                 parts[name] = _override(name, overrides[name], library, class_name, variant, on_event)
             else:
-                _check_class(base / "model_index.json", name, library, class_name)
+                check_class(base / "model_index.json", name, library, class_name)
                 parts[name] = _own_part(pipeline, name, library, class_name, variant, on_event)
         except InputError as error:
             problems.extend(error.as_problems())
@@ -157,10 +109,10 @@ def _own_part(
             path=folder,
             hint="the download or copy is incomplete: fetch that folder, or give the component another source",
         )
-    if _is_settings(folder):
+    if is_settings(folder):
         return Part(name, library, class_name, folder)
-    config = _read_config(folder)
-    return Part(name, library, class_name, folder, config, _headers(folder, variant, on_event))
+    config = config_of(folder)
+    return Part(name, library, class_name, folder, config, headers_of(folder, variant, on_event))
 
 
 def _override(name: str, path: Path, library: str, class_name: str, variant: str | None, on_event: Listener) -> Part:
@@ -170,10 +122,10 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
     if not path.exists():
         raise InputError(f"{path}: no such file or folder", code="file_missing", path=path)
     folder = path if path.is_dir() else path.parent
-    if _is_settings(folder):
-        return Part(name, library, class_name, folder)
-    config = _read_config(folder)
-    found_library, found_class = _own_class(folder, config)
+    if is_settings(folder):
+        return _override_settings(Part(name, library, class_name, folder))
+    config = config_of(folder)
+    found_library, found_class = own_class(folder, config)
     if library == "transformers" and found_library == "transformers":
         found_class = class_name  # the pipeline says which head it uses; the strict check says whether it fits
     elif _kind(found_class) != _kind(class_name):
@@ -183,15 +135,29 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
             path=folder / "config.json",
             hint=f"give {name} another source",
         )
-    _check_class(folder / "config.json", name, found_library, found_class)
+    check_class(folder / "config.json", name, found_library, found_class)
     if path.is_dir() and variant is not None:
         variant = _variant_if_there(folder, variant)
-    return Part(name, found_library, found_class, folder, config, _headers(path, variant, on_event))
+    return Part(name, found_library, found_class, folder, config, headers_of(path, variant, on_event))
 
 
-def _is_settings(folder: Path) -> bool:
-    names = names_in(folder)
-    return "config.json" not in names and any(name in names for name in _SETTINGS_FILES)
+def _override_settings(part: Part) -> Part:
+    """A part without weights from elsewhere; a scheduler says itself of which class it is."""
+    if needs_weights(part.class_name):
+        raise InputError(
+            f"{part.folder}: holds no model, and the pipeline's {part.name} is a {part.class_name}",
+            code="partner_mismatch",
+            path=part.folder,
+            hint=f"give {part.name} another source",
+        )
+    path = part.folder / SCHEDULER_NAME
+    if part.name != "scheduler" or not path.exists():
+        return part
+    class_name = read_json_object(path, code="config_invalid").get("_class_name")
+    if not isinstance(class_name, str):
+        return part
+    check_class(path, part.name, "diffusers", class_name)
+    return replace(part, library="diffusers", class_name=class_name)
 
 
 def _kind(class_name: str) -> str:
@@ -204,47 +170,3 @@ def _variant_if_there(folder: Path, variant: str) -> str | None:
         return choose_weights(folder, variant).name.variant
     except InputError:
         return None
-
-
-def _read_config(folder: Path) -> Mapping[str, Any]:
-    path = folder / "config.json"
-    if path.name not in names_in(folder):
-        raise InputError(
-            f"{path}: missing, and without it nobody knows the model's shape",
-            code="config_missing",
-            path=path,
-            hint="put the config.json that belongs to these weights beside them",
-        )
-    check_link(folder, path)
-    return read_json_object(path, code="config_invalid")
-
-
-def _own_class(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """(library, class) that a ``config.json`` names, as diffusers and transformers write it."""
-    name = config.get("_class_name")
-    if isinstance(name, str):
-        return "diffusers", name
-    architectures = config.get("architectures")
-    if isinstance(architectures, list) and architectures and isinstance(architectures[0], str):
-        return "transformers", architectures[0]
-    raise InputError(
-        f"{folder / 'config.json'}: names no class (neither _class_name nor architectures)",
-        code="config_invalid",
-        path=folder / "config.json",
-    )
-
-
-def _headers(path: Path, variant: str | None, on_event: Listener) -> Checkpoint:
-    found = examine(path, variant)
-    if found.errors:
-        raise InputError.of_all(found.errors)
-    for problem in found.problems:
-        on_event(Note(problem.code, problem.message, warning=True))
-    if found.checkpoint is None:  # without a checkpoint there is an error
-        raise AssertionError(path)
-    return found.checkpoint
-
-
-def _check_class(path: Path, name: str, library: str, class_name: str) -> None:
-    if problem := class_problem(path, name, library, class_name):
-        raise InputError.of_all([problem])

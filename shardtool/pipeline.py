@@ -23,7 +23,8 @@ from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
 from shardtool.loading import ComponentReport, load_part, report_on
 from shardtool.needs import Dtype
-from shardtool.parts import Part, PipelineParts
+from shardtool.part import Part
+from shardtool.parts import PipelineParts
 from shardtool.placed import check_placed
 from shardtool.placement import Placement, Request
 from shardtool.quiet import quiet

@@ -24,7 +24,7 @@ from shardtool.classes import library_config, model_class
 from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
 from shardtool.needs import Dtype
-from shardtool.parts import Part
+from shardtool.part import Part
 from shardtool.placed import full_device
 from shardtool.quiet import quiet
 

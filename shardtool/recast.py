@@ -23,7 +23,7 @@ from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
 from shardtool.dtypes import TORCH_DTYPES, TORCH_STORED
 from shardtool.needs import Dtype
-from shardtool.parts import Part
+from shardtool.part import Part
 
 PIECE = 2**20
 """Bytes that a thread reads at once on the CPU: with what becomes of it, it stays in the processor's cache."""

@@ -10,7 +10,7 @@ from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.errors import InputError, Problem
 from shardtool.matching import Match, match_names, misfit
 from shardtool.meta_model import build_on_meta
-from shardtool.parts import Part, read_component
+from shardtool.part import Part, read_component
 
 
 def check_fit(path: Path, checkpoint: Checkpoint) -> tuple[Problem, ...] | None:

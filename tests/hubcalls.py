@@ -1,4 +1,4 @@
-"""Calls of ``shardtool.source`` in another process, because the Hub's client reads its settings once, at import.
+"""Calls of ``shardtool.obtain`` in another process, because the Hub's client reads its settings once, at import.
 
 ``ask(call(...), call(...))`` runs them one after the other and gives a result each; nothing may be printed by anyone on
 the way. Run as a program, this file is the other side; one process serves all calls with the same settings. Nothing
@@ -103,7 +103,8 @@ def _heavy() -> set[str]:
 def _call(request: dict[str, Any]) -> dict[str, Any]:
     from shardtool.checkpoint.contents import survey
     from shardtool.errors import ShardtoolError
-    from shardtool.source import component_path, local_path, look_into, parse_source
+    from shardtool.obtain import component_path, local_path, look_into
+    from shardtool.source import parse_source
 
     events: list[dict[str, Any]] = []
 

@@ -12,7 +12,8 @@ import pytest
 
 from shardtool.errors import InputError, Problem
 from shardtool.fit import check_partners, require_partners
-from shardtool.parts import read_component, read_parts
+from shardtool.part import read_component
+from shardtool.parts import read_parts
 from tests.models import copied, edited, flux_pipeline, pixart_pipeline, sd3_pipeline
 
 

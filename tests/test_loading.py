@@ -20,7 +20,7 @@ from shardtool.load_plan import STRICT, Allowed, plan_component
 from shardtool.load_run import load_planned
 from shardtool.loading import load_part
 from shardtool.needs import Dtype
-from shardtool.parts import read_component
+from shardtool.part import read_component
 from shardtool.placed import check_placed
 from shardtool.placement import Request
 from shardtool.recast import Recast

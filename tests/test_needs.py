@@ -16,7 +16,8 @@ from transformers import T5EncoderModel
 from shardtool.activations import Run, count_activations
 from shardtool.loading import load_part
 from shardtool.needs import Needs, count_needs
-from shardtool.parts import Part, read_component, read_parts
+from shardtool.part import Part, read_component
+from shardtool.parts import read_parts
 from tests.models import pixart_pipeline, t5_encoder
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -21,7 +21,7 @@ from shardtool.errors import InputError, RefusedError
 from shardtool.load_plan import plan_component
 from shardtool.loading import load_part
 from shardtool.needs import count_needs
-from shardtool.parts import read_component
+from shardtool.part import read_component
 from shardtool.placement import Request
 from shardtool.verification import verify_headers
 from tests.models import bitnet, copied, edited

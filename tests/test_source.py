@@ -8,7 +8,8 @@ import pytest
 
 from shardtool.errors import HubError, InputError, UsageError
 from shardtool.events import Event, Note
-from shardtool.source import HubSource, LocalSource, demo_path, local_path, look_into, parse_source
+from shardtool.obtain import local_path, look_into
+from shardtool.source import HubSource, LocalSource, demo_path, parse_source
 
 
 @pytest.mark.parametrize(

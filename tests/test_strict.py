@@ -16,7 +16,7 @@ from shardtool.checkpoint.inventory import read_checkpoint
 from shardtool.errors import InputError, Problem
 from shardtool.matching import match_names
 from shardtool.meta_model import build_on_meta
-from shardtool.parts import read_component
+from shardtool.part import read_component
 from shardtool.strict import check_fit
 from tests.models import SINGLE, clip_config, copied, edited, seeded, split, t5_encoder, with_old_names, write_shards
 

@@ -28,7 +28,8 @@ class FileSummary:
 class Summary:
     """``nbytes`` and ``dtypes`` (name → bytes, largest first) count tensor data; ``memory`` is dtype → bytes.
 
-    ``stem`` is what the names of the files begin with, the variant included.
+    Weights that are ``quantised`` (with that method) take what they take in the file, whatever the dtype. ``stem`` is
+    what the names of the files begin with, the variant included.
     """
 
     stem: str
@@ -41,9 +42,10 @@ class Summary:
     dtypes: Mapping[str, int]
     memory: Mapping[str, int]
     metadata: Mapping[str, str]
+    quantised: str | None = None
 
 
-def summarise(checkpoint: Checkpoint) -> Summary:
+def summarise(checkpoint: Checkpoint, quantised: str | None = None) -> Summary:
     """The figures of ``checkpoint``; costs a pass over its headers."""
     infos = [info for file in checkpoint.files for info in file.header.tensors]
     largest = max(file.size for file in checkpoint.files)
@@ -57,6 +59,7 @@ def summarise(checkpoint: Checkpoint) -> Summary:
         )
         for file in checkpoint.files
     )
+    memory = {spelt: sum(_bytes_as(info, dtype) for info in infos) for spelt, dtype in DTYPES.items()}
     return Summary(
         stem=checkpoint.name.base,
         variant=checkpoint.name.variant,
@@ -66,8 +69,9 @@ def summarise(checkpoint: Checkpoint) -> Summary:
         parameters=checkpoint.parameters,
         nbytes=checkpoint.nbytes,
         dtypes=checkpoint.dtypes,
-        memory={spelt: sum(_bytes_as(info, dtype) for info in infos) for spelt, dtype in DTYPES.items()},
+        memory=dict.fromkeys(DTYPES, checkpoint.nbytes) if quantised else memory,
         metadata=checkpoint.metadata,
+        quantised=quantised,
     )
 
 

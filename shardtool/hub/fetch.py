@@ -22,7 +22,7 @@ from shardtool.source import HubSource
 
 
 def fetch(source: HubSource, wanted: Wanted, *, offline: bool, on_event: Listener) -> Path:
-    """Where ``source`` lies on this machine, with all that is needed of it (see ``shardtool.source.local_path``)."""
+    """Where ``source`` lies on this machine, with all that is needed of it (see ``shardtool.obtain.local_path``)."""
     if offline or constants.HF_HUB_OFFLINE:
         return _from_cache(source, wanted)
     listing = look_up(source)

@@ -37,7 +37,7 @@ TASK = "headers"
 def look_into(
     source: HubSource, look: Callable[[Path], T], *, variant: str | None, offline: bool, on_event: Listener
 ) -> T:
-    """``look(path)``, where ``path`` has the structure of ``source`` (see ``shardtool.source.look_into``)."""
+    """``look(path)``, where ``path`` has the structure of ``source`` (see ``shardtool.obtain.look_into``)."""
     with structure_of(source, variant=variant, texts=False, offline=offline, on_event=on_event) as path:
         return named_as_on_hub(look(path))
 
@@ -46,7 +46,7 @@ def look_into(
 def structure_of(
     source: HubSource, *, variant: str | None, texts: bool, offline: bool, on_event: Listener
 ) -> Iterator[Path]:
-    """A path with the structure of ``source`` (see ``shardtool.source.structure_of``)."""
+    """A path with the structure of ``source`` (see ``shardtool.obtain.structure_of``)."""
     if offline or constants.HF_HUB_OFFLINE:
         yield _cached(source)
         return
@@ -60,7 +60,7 @@ def structure_of(
 
 @contextmanager
 def outline_of(source: HubSource, wanted: Wanted, *, offline: bool, on_event: Listener) -> Iterator[Outline]:
-    """What ``fetch`` would give, as an outline (see ``shardtool.source.outline_of``)."""
+    """What ``fetch`` would give, as an outline (see ``shardtool.obtain.outline_of``)."""
     if offline or constants.HF_HUB_OFFLINE:
         yield Outline(fetch(source, wanted, offline=True, on_event=on_event))
         return

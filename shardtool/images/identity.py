@@ -1,4 +1,7 @@
-"""Which weights made a picture: one fingerprint for each component, however its tensors are sharded."""
+"""Which model made a picture: one fingerprint for each component.
+
+That of weights is the same however the tensors are sharded; that of a scheduler or a tokenizer is of its files.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,29 @@ from typing import Final
 from shardtool.checkpoint.digests import fingerprint, read_digests
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint
-from shardtool.parts import Part
+from shardtool.checkpoint.needed import TEXTS
+from shardtool.part import Part
 
 _BLOCK: Final = 1 << 22
 _THREADS: Final = 2
 
 
 def fingerprints(parts: Mapping[str, Part]) -> dict[str, str]:
-    """Component → fingerprint, of those with weights.
+    """Component → fingerprint.
 
     Recorded digests are used where they lie beside the weights; otherwise every tensor is read and hashed.
     """
-    with_weights = {name: part.checkpoint for name, part in parts.items() if part.checkpoint is not None}
     with ThreadPoolExecutor(_THREADS, "fingerprint") as pool:
-        return dict(zip(with_weights, pool.map(fingerprint_of, with_weights.values()), strict=True))
+        return dict(zip(parts, pool.map(_fingerprint, parts.values()), strict=True))
+
+
+def _fingerprint(part: Part) -> str:
+    return _of_settings(part.folder) if part.checkpoint is None else fingerprint_of(part.checkpoint)
+
+
+def _of_settings(folder: Path) -> str:
+    paths = sorted(path for path in folder.iterdir() if path.name.endswith(TEXTS) and path.is_file())
+    return hashlib.sha256("".join(f"{hash_file(path)}  {path.name}\n" for path in paths).encode()).hexdigest()
 
 
 def fingerprint_of(checkpoint: Checkpoint) -> str:

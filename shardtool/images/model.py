@@ -120,15 +120,11 @@ def short_name(base: LocalSource | HubSource) -> str:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What pictures depend on: pixels of the model's own size, what sides must be multiples of, and its scheduler.
-
-    ``scheduler`` is the config of the model's own scheduler with its ``_class_name``.
-    """
+    """What pictures depend on: pixels of the model's own size, and what sides must be multiples of."""
 
     width: int
     height: int
     multiple: int
-    scheduler: Mapping[str, Any]
     class_name: str
 
     @classmethod
@@ -140,9 +136,7 @@ class ModelFacts:
         sample = unet.get("sample_size")
         rows, columns = sample if isinstance(sample, list) and len(sample) == 2 else (sample, sample)
         rows, columns = (side if type(side) is int else 128 for side in (rows, columns))
-        path = parts.path / "scheduler" / "scheduler_config.json"
-        scheduler = read_json_object(path, code="config_invalid") if path.exists() else {}
-        return cls(columns * scale, rows * scale, max(8, scale), scheduler, parts.class_name)
+        return cls(columns * scale, rows * scale, max(8, scale), parts.class_name)
 
     def complete(self, settings: Settings) -> Settings:
         """``settings`` with the model's size where none was named. Raises ``UsageError`` for a size it cannot make.

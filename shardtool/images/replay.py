@@ -17,6 +17,7 @@ from shardtool.images.inputs import read_image
 from shardtool.images.reading import read_settings
 from shardtool.images.record import SCHEMA, settings_of
 from shardtool.images.settings import SETTING_NAMES
+from shardtool.replacements import SHORT
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -108,7 +109,9 @@ def _options(record: Mapping[str, Any]) -> dict[str, Any]:
         options["model"] = model["source"]
     overrides = model.get("overrides")
     if isinstance(overrides, Mapping):
-        options |= {name: source for name, source in overrides.items() if name in ("unet", "vae")}
+        options |= {name: source for name, source in overrides.items() if name in SHORT}
+        if others := tuple(f"{name}={source}" for name, source in overrides.items() if name not in SHORT):
+            options["component"] = others
     loras = model.get("lora")
     if isinstance(loras, list) and loras:
         options["lora"] = tuple(f"{one['source']}:{one['scale']:g}" for one in loras if isinstance(one, Mapping))

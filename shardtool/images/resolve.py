@@ -13,21 +13,35 @@ from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note, ignore
 from shardtool.fit import require_partners
 from shardtool.images.model import Base, ModelFacts, choose_base, require_supported, short_name
+from shardtool.obtain import local_path, structure_of
 from shardtool.parts import PipelineParts, read_parts
-from shardtool.source import LocalSource, component_path, local_path, parse_source, structure_of
+from shardtool.replacements import SHORT, find_replacements, read_replacements
+from shardtool.source import LocalSource, parse_source
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What to make pictures with, as typed. ``lora`` entries are ``SOURCE`` or ``SOURCE:SCALE``."""
+    """What to make pictures with, as typed. ``component`` entries are ``NAME=SOURCE``, those of ``lora`` are ``SOURCE``
+    or ``SOURCE:SCALE``."""
 
     model: str | None = None
     unet: str | None = None
     vae: str | None = None
+    text_encoder: str | None = None
+    text_encoder_2: str | None = None
+    component: tuple[str, ...] = ()
     lora: tuple[str, ...] = ()
     variant: str | None = None
     revision: str | None = None
     offline: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.replacements  # a text of another form is told before anything is looked for
+
+    @property
+    def replacements(self) -> dict[str, str]:
+        """Component → source as typed, of those that are not the model's own."""
+        return read_replacements({name: getattr(self, name) for name in SHORT}, self.component)
 
 
 @dataclass(frozen=True)
@@ -64,22 +78,17 @@ def resolve_model(
     where something is missing or does not fit, before any weight is read.
     """
     loras = tuple(_find_lora(text, choice, on_event) for text in choice.lora)
-    overrides = {
-        name: (typed, _find(typed, name, choice, headers, on_event))
-        for name, typed in (("unet", choice.unet), ("vae", choice.vae))
-        if typed is not None
-    }
-    unet = overrides["unet"][1] if "unet" in overrides else None
-    base = choose_base(choice.model, choice.unet, default, unet)
+    variant, offline, typed = choice.variant, choice.offline, choice.replacements
+    overrides = find_replacements(typed, variant=variant, offline=offline, headers=headers, on_event=on_event)
+    base = choose_base(choice.model, typed.get("unet"), default, overrides.get("unet"))
     if base.reason:
         on_event(Note("model_chosen", base.reason))
     source = parse_source(base.source, revision=choice.revision if choice.model else None)
-    variant, offline = choice.variant, choice.offline
     if headers is None:
         path = local_path(source, variant=variant, without=tuple(overrides), offline=offline, on_event=on_event)
     else:
         path = headers.enter_context(structure_of(source, variant=variant, offline=offline, on_event=on_event))
-    parts = read_parts(path, {name: found for name, (_, found) in overrides.items()}, variant=choice.variant)
+    parts = read_parts(path, overrides, variant=variant)
     require_supported(parts.class_name)
     require_partners(parts)
     return ResolvedModel(
@@ -89,18 +98,11 @@ def resolve_model(
         isinstance(source, LocalSource),
         parts,
         ModelFacts.of(parts),
-        {name: found for name, (_, found) in overrides.items()},
-        {name: typed for name, (typed, _) in overrides.items()},
+        overrides,
+        typed,
         loras,
-        choice.variant,
+        variant,
     )
-
-
-def _find(typed: str, name: str, choice: ModelChoice, headers: ExitStack | None, on_event: Listener) -> Path:
-    source, variant, offline = parse_source(typed), choice.variant, choice.offline
-    if headers is None:
-        return component_path(source, name, variant=variant, offline=offline, on_event=on_event)
-    return headers.enter_context(structure_of(source, variant=variant, offline=offline, on_event=on_event))
 
 
 def parse_lora(text: str) -> tuple[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from shardtool.checkpoint.inventory import examine, read_checkpoint
 from shardtool.checkpoint.links import FOLLOW_LINKS, link_problem
 from shardtool.errors import InputError
-from shardtool.parts import read_component
+from shardtool.part import read_component
 from tests.corpus.base import NAMES, shard_name, write_component, write_pipeline
 
 

@@ -228,7 +228,69 @@ def test_a_sharded_unet_makes_the_same_picture_and_has_the_same_fingerprint(else
     assert pixels(elsewhere / "a.png") == pixels(dog)
     components = read_settings(elsewhere / "a.png")["record"]["model"]["components"]
     assert components == read_settings(dog)["record"]["model"]["components"]
-    assert set(components) == {"unet", "vae", "text_encoder", "text_encoder_2"}
+    assert {"unet", "vae", "text_encoder", "text_encoder_2", "tokenizer", "scheduler"} <= set(components)
+
+
+def test_every_component_can_come_from_elsewhere(demo: Path, elsewhere: Path, dog: Path) -> None:
+    """As diffusers says of the same mixture; and the picture says what it was made of, so that it can be made again."""
+    import torch
+    from diffusers import DDIMScheduler
+    from transformers import CLIPTextModel, CLIPTextModelWithProjection
+
+    from tests.generation.studios import plain_image, plain_pipeline
+
+    torch.manual_seed(0)
+    scheduler = DDIMScheduler.from_pretrained(demo / "scheduler")
+    one = CLIPTextModel(CLIPTextModel.config_class.from_pretrained(demo / "text_encoder")).eval()
+    two = CLIPTextModelWithProjection(CLIPTextModelWithProjection.config_class.from_pretrained(demo / "text_encoder_2"))
+    scheduler.save_pretrained("ddim")
+    one.save_pretrained("one")
+    two.save_pretrained("two")
+    shutil.copytree(demo / "tokenizer", "words")
+    replaced = {
+        "text_encoder": (["--text-encoder", "one"], {"text_encoder": one}),
+        "text_encoder_2": (["--text-encoder-2", "two"], {"text_encoder_2": two.eval()}),
+        "scheduler": (["--component", "scheduler=ddim"], {"scheduler": scheduler}),
+    }
+    for name, (options, given) in replaced.items():
+        made("dog", "--seed", 7, *options, "-o", f"{name}.png")
+        theirs = plain_image(plain_pipeline(demo, **given), "dog", 7, num_inference_steps=2)
+        assert pixels(Path(f"{name}.png")) == theirs.tobytes() != pixels(dog)
+    everything = [*replaced["scheduler"][0], "--component", "tokenizer=words", "--component", "text_encoder=one"]
+    made("dog", "--seed", 7, *everything, "-o", "all.png")
+    recorded = read_settings(Path("all.png"))["record"]["model"]["overrides"]
+    assert recorded == {"scheduler": "ddim", "tokenizer": "words", "text_encoder": "one"}
+    made("--replay", "all.png", "--expect", "same")
+    assert run("--replay", "all.png", "--expect", "same", "--component", "text_encoder=demo").exit_code == 1
+
+
+def test_another_scheduler_or_tokenizer_is_another_picture(demo: Path, elsewhere: Path) -> None:
+    """What is there already was made with the model's own, and is not taken for the picture that is asked for."""
+    shutil.copytree(demo / "scheduler", "mine")
+    config = json.loads(Path("mine/scheduler_config.json").read_text())
+    Path("mine/scheduler_config.json").write_text(json.dumps(config | {"steps_offset": 0}))
+    again = ["dog", "--seed", 7, "--device", "cpu", "-o", "a.png", "--skip-existing"]
+    made(*again)
+    assert run(*again).exit_code == 0
+    refused = run(*again, "--component", "scheduler=mine")
+    assert refused.exit_code == 4
+    assert "a.png exists and was made with other settings or another model" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["--component", "unet"], 2, '--component "unet" is not NAME=SOURCE'),
+        (["--component", "unet=demo", "--unet", "demo:unet"], 2, "contradicts demo:unet"),
+        (["--component", "u=demo"], 3, "has no component 'u' to replace"),
+        (["--component", "vae=nowhere"], 3, "nowhere: no such file or folder"),
+        (["--text-encoder", "demo:text_encoder_2"], 3, "text_encoder"),
+    ],
+)
+def test_a_component_that_makes_no_sense_is_refused(options: list[str], code: int, told: str) -> None:
+    result = run("dog", "--dry-run", *options)
+    assert result.exit_code == code, result.output
+    assert told in result.stderr
 
 
 def test_a_pipeline_of_another_kind_is_refused_before_any_weight_is_read(demo: Path, elsewhere: Path) -> None:

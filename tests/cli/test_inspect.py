@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from cli.app import app
 from tests.corpus.base import shard_name, weights_file, write_component, write_pipeline
+from tests.models import copied, edited
 
 
 def run(*arguments: object, columns: int = 80) -> Result:
@@ -163,3 +164,16 @@ def test_foreign_names_are_shown_escaped_everywhere(tmp_path: Path) -> None:
 def test_nothing_there_is_exit_3() -> None:
     found = run("inspect", "no/such/thing/here")
     assert found.exit_code == 3 and "no such file" in found.stderr
+
+
+def test_quantised_weights_are_said_to_be_so_and_take_what_they_take(demo: Path, tmp_path: Path) -> None:
+    folder = copied(demo, tmp_path / "packed")
+    edited(folder / "unet" / "config.json", quantization_config={"quant_method": "torchao[x]"})
+    packed, plain = source_of(folder / "unet"), source_of(demo / "unet")
+    assert (packed["quantised"], plain["quantised"]) == ("torchao[x]", None)
+    assert set(packed["memory"].values()) == {packed["bytes"]} == {plain["bytes"]}
+    assert plain["memory"]["fp32"] == 2 * plain["memory"]["fp16"]
+    shown = run("inspect", folder / "unet", columns=120).stdout
+    assert "quantised with torchao[x]" in shown
+    assert "fp32 8.69 MB · fp16 8.69 MB · bf16 8.69 MB" in shown
+    assert "F16 (torchao[x])" in run("inspect", folder, columns=120).stdout

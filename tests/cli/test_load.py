@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,21 @@ def test_a_pipeline_is_loaded_with_all_its_components(demo: Path) -> None:
     assert (data["kind"], data["class"]) == ("pipeline", "StableDiffusionXLPipeline")
     assert {part["name"] for part in data["components"]} == {"text_encoder", "text_encoder_2", "unet", "vae"}
     assert data["forward"].keys() == {"text_encoder", "text_encoder_2", "unet", "vae"}
+
+
+def test_a_pipeline_is_loaded_with_components_from_elsewhere(demo: Path, tmp_path: Path) -> None:
+    """The two mixtures say the same, and the base's own VAE is not looked at."""
+    base, vae = tmp_path / "base", tmp_path / "vae"
+    shutil.copytree(demo, base)
+    shutil.move(base / "vae", vae)
+    for options in (["--vae", vae], ["--component", f"vae={vae}"]):
+        loaded = document(base, *options, "--device", "cpu")["data"]
+        assert {one["name"]: one["source"] for one in loaded["components"]}["vae"] == str(vae)
+        assert document(base, *options, "--device", "cpu", "--dry-run")["data"]["kind"] == "pipeline"
+    assert run(base, "--device", "cpu").exit_code == 3
+    refused = run(vae, "--unet", demo / "unet", "--device", "cpu")
+    assert refused.exit_code == 2
+    assert "is no pipeline in which another unet could take a place" in refused.stderr
 
 
 def test_the_digest_of_a_forward_pass_is_that_of_the_numbers(sd: Path, tmp_path: Path) -> None:
