@@ -55,7 +55,7 @@ def _misfit(parts: PipelineParts, name: str, fault: str, identity: str | None = 
         "partner_mismatch",
         f"{path}: this {name} does not fit the pipeline ({parts.class_name}): {fault}{looks}",
         path,
-        hint=f"use the pipeline that this {name} was made for, or another {name}",
+        hint=f"use parts that were made for each other: another {name}, or the pipeline and encoders it belongs to",
     )
 
 

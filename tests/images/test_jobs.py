@@ -20,7 +20,7 @@ from shardtool.images.request import Request
 from shardtool.images.settings import Settings
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
-FACTS = ModelFacts(1024, 768, 8, {}, "StableDiffusionXLPipeline")
+FACTS = ModelFacts(1024, 768, 8, "StableDiffusionXLPipeline")
 
 
 def planned(*asked: Asked, settings: Settings | None = None, seeding: Seeding | None = None) -> list[tuple[str, int]]:

@@ -55,4 +55,3 @@ def test_a_unet_that_is_nowhere_is_an_input_error() -> None:
 def test_the_size_is_what_the_configs_say(demo: Path) -> None:
     facts = ModelFacts.of(read_parts(demo))
     assert (facts.width, facts.height, facts.multiple) == (64, 64, 8)
-    assert facts.scheduler["_class_name"] == "EulerDiscreteScheduler"
