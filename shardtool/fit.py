@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardtool.checkpoint.names import SCHEDULER_NAME
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.families import Family, family_of, first_int, looks_like
@@ -160,7 +161,7 @@ def _scheduler_problems(parts: PipelineParts, family: Family) -> Iterator[Proble
     scheduler = parts.parts.get("scheduler")
     if scheduler is None:
         return
-    path = scheduler.folder / "scheduler_config.json"
+    path = scheduler.folder / SCHEDULER_NAME
     config = read_json_object(path, code="config_invalid") if path.exists() else {}
     flow = "FlowMatch" in scheduler.class_name or config.get("use_flow_sigmas") is True
     needs_flow = family in ("sd3", "flux")

@@ -14,15 +14,11 @@ from shardtool.checkpoint.classes import class_problem
 from shardtool.checkpoint.folder import names_in
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor, examine
 from shardtool.checkpoint.links import check_link
+from shardtool.checkpoint.names import SETTINGS_NAMES
 from shardtool.checkpoint.quantisation import method_of
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError
 from shardtool.events import Listener, Note, ignore
-
-SCHEDULER_NAME = "scheduler_config.json"
-
-_SETTINGS_FILES = (SCHEDULER_NAME, "tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
-"""What a component without weights is known by."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ def read_component(path: Path, *, variant: str | None = None, on_event: Listener
 
 def is_settings(folder: Path) -> bool:
     names = names_in(folder)
-    return "config.json" not in names and any(name in names for name in _SETTINGS_FILES)
+    return "config.json" not in names and any(name in names for name in SETTINGS_NAMES)
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:

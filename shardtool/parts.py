@@ -13,10 +13,11 @@ from typing import Any
 
 from shardtool.checkpoint.classes import needs_weights
 from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
+from shardtool.checkpoint.names import SCHEDULER_NAME
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore
-from shardtool.part import SCHEDULER_NAME, Part, check_class, config_of, headers_of, is_settings, own_class
+from shardtool.part import Part, check_class, config_of, headers_of, is_settings, own_class
 
 
 @dataclass(frozen=True)

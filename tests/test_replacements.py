@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardtool.checkpoint.names import SCHEDULER_NAME
 from shardtool.errors import InputError, UsageError
-from shardtool.part import SCHEDULER_NAME
 from shardtool.parts import read_parts
 from shardtool.replacements import SHORT, read_replacements, with_own_options
 from tests.models import copied, edited

@@ -27,13 +27,11 @@ from shardtool.checkpoint.folder import (
 from shardtool.checkpoint.index import shards_of
 from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
 from shardtool.checkpoint.links import check_link
-from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME
+from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME, SETTINGS_NAMES
 from shardtool.checkpoint.quantisation import method_of
 from shardtool.checkpoint.resolve import Resolution, resolve
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
-
-SETTINGS_NAMES = ("scheduler_config.json", "tokenizer_config.json", "preprocessor_config.json")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,10 @@ from dataclasses import dataclass
 
 PIPELINE_NAME = "model_index.json"
 CONFIG_NAME = "config.json"
+SCHEDULER_NAME = "scheduler_config.json"
+SETTINGS_NAMES = (SCHEDULER_NAME, "tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
+"""What a component without weights is known by."""
+
 COMPONENT_STEMS = ("diffusion_pytorch_model", "model")
 PICKLE_STEMS = {"diffusion_pytorch_model": "diffusion_pytorch_model", "model": "pytorch_model"}
 """What diffusers and transformers call the pickled twin of a safetensors file, without ``.bin``."""

@@ -19,6 +19,7 @@ from shardtool.checkpoint.names import (
     COMPONENT_STEMS,
     CONFIG_NAME,
     PIPELINE_NAME,
+    SETTINGS_NAMES,
     WeightsName,
     parse_name,
     parse_pickle,
@@ -94,6 +95,9 @@ def needed_files(source: Source, wanted: Wanted) -> Needed:
             _pipeline(source, needed, wanted)
         case "component":
             _weights(source, needed, "", names, wanted)
+        case None if wanted.components is not None and any(name in SETTINGS_NAMES for name in names):
+            # A scheduler or a tokenizer by itself, which is to take the place of a pipeline's.
+            needed.texts.extend(name for name in names if name.endswith(TEXTS))
         case None:
             raise _no_checkpoint(source)
     return needed

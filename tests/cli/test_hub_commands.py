@@ -274,6 +274,25 @@ def test_a_dry_run_reads_headers_and_downloads_no_weights(ask: Ask, hub: HubServ
     assert not (ask.home / "hub" / "models--org--plan").exists()
 
 
+def test_of_a_replaced_component_its_own_files_are_fetched_and_no_others(ask: Ask, hub: HubServer, demo: Path) -> None:
+    hub.add("org/parts", demo)
+    hub.requests.clear()
+    replaced = ["--component", "tokenizer=org/parts", "--component", "scheduler=org/parts:scheduler"]
+    for command in (["load", "demo"], ["generate", "dog"]):
+        dry = ask.run(*command, *replaced, "--vae", "org/parts:vae", "--device", "cpu", "--dry-run", "--json")
+        assert data_of(dry)
+        assert "shardtool-hub-" not in dry["stdout"] + dry["stderr"]
+    assert not (ask.home / "hub" / "models--org--parts" / "blobs").exists()
+    hub.requests.clear()
+    data_of(ask.run("load", "demo", *replaced, "--device", "cpu", "--json"))
+    assert {name.partition("/")[0] for name in hub.fetched("org/parts")} <= {
+        "tokenizer",
+        "scheduler",
+        "model_index.json",
+    }
+    assert any(name.startswith("tokenizer/") for name in hub.fetched("org/parts"))
+
+
 def test_ctrl_c_ends_a_download_at_once_and_the_next_run_completes_it(hub: HubServer, tmp_path: Path) -> None:
     add_weights(tmp_path / "large", side=1800)
     hub.add("org/large", tmp_path / "large")
