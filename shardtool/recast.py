@@ -25,7 +25,7 @@ from shardtool.dtypes import TORCH_DTYPES, TORCH_STORED
 from shardtool.needs import Dtype
 from shardtool.part import Part
 
-PIECE = 2**20
+PIECE = 2 * 2**20
 """Bytes that a thread reads at once on the CPU: with what becomes of it, it stays in the processor's cache."""
 
 PIECE_TO_DEVICE = 4 * 2**20
