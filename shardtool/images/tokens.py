@@ -16,6 +16,7 @@ from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note
 from shardtool.images.settings import Job, Settings
+from shardtool.part import Part
 from shardtool.parts import PipelineParts
 
 if TYPE_CHECKING:
@@ -46,10 +47,7 @@ class PromptTokenizer:
 
     def __init__(self, folder: Path) -> None:
         """Raises ``InputError`` where the folder holds no CLIP tokenizer that can be built."""
-        config_path = folder / "tokenizer_config.json"
-        config = read_json_object(config_path, code="config_invalid") if config_path.exists() else {}
-        limit = config.get("model_max_length")
-        self.limit = limit if type(limit) is int and limit > 2 else 77
+        self.limit = read_limit(folder)
         try:
             self._tokenizer = _build(folder)
         except InputError:
@@ -59,12 +57,24 @@ class PromptTokenizer:
                 f"{folder}: no usable tokenizer: {error}", code="tokenizer_invalid", path=folder
             ) from error
 
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it knows."""
+        return self._tokenizer.get_vocab_size()
+
     def measure(self, field: str, text: str) -> PromptLength:
         """How long ``text`` is, and what of it is beyond the limit."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         tokens, room = len(encoded.ids) + 2, self.limit - 2
         lost = text[encoded.offsets[room][0] :] if len(encoded.ids) > room else ""
         return PromptLength(field, tokens, self.limit, lost.strip())
+
+
+def read_limit(folder: Path) -> int:
+    """The most tokens that the tokenizer in ``folder`` gives; CLIP's 77 where it does not say."""
+    path = folder / "tokenizer_config.json"
+    limit = read_json_object(path, code="config_invalid").get("model_max_length") if path.exists() else None
+    return limit if type(limit) is int and limit > 2 else 77
 
 
 def _build(folder: Path) -> Tokenizer:
@@ -108,9 +118,12 @@ def _merges(path: Path) -> list[tuple[str, str]]:
 
 
 def read_tokenizers(parts: PipelineParts) -> tuple[PromptTokenizer, ...]:
-    """The tokenizers of a pipeline, in the order of its text encoders; none for kinds that are not CLIP's."""
+    """The tokenizers of a pipeline, in the order of its text encoders; none for kinds that are not CLIP's.
+
+    Raises ``InputError`` where one is damaged, or knows more tokens than its text encoder.
+    """
     found: list[PromptTokenizer] = []
-    seen: dict[bytes, PromptTokenizer] = {}
+    seen: dict[tuple[bytes, int], PromptTokenizer] = {}
     for name in ("tokenizer", "tokenizer_2"):
         part = parts.parts.get(name)
         if part is None or not part.class_name.startswith("CLIPTokenizer"):
@@ -118,13 +131,28 @@ def read_tokenizers(parts: PipelineParts) -> tuple[PromptTokenizer, ...]:
         # SDXL's two tokenizers differ in the padding alone, so the second is usually the first again.
         content = b"".join(
             read_whole(path, limit=_VOCABULARY_LIMIT, code="tokenizer_invalid")
-            for file in ("tokenizer.json", "merges.txt")
+            for file in ("tokenizer.json", "merges.txt", "vocab.json")
             if (path := part.folder / file).exists()
         )
-        if content not in seen:
-            seen[content] = PromptTokenizer(part.folder)
-        found.append(seen[content])
+        limit = read_limit(part.folder)
+        if (content, limit) not in seen:
+            seen[content, limit] = PromptTokenizer(part.folder)
+        found.append(seen[content, limit])
+        _check_vocabulary(part, found[-1].vocabulary, parts.config(name.replace("tokenizer", "text_encoder", 1)))
     return tuple(found)
+
+
+def _check_vocabulary(part: Part, tokens: int, encoder: Mapping[str, Any] | None) -> None:
+    """A token beyond the encoder's embedding is an index error inside it, once a prompt has that token."""
+    inner = (encoder or {}).get("text_config")
+    known = (inner if isinstance(inner, Mapping) else encoder or {}).get("vocab_size")
+    if type(known) is int and tokens > known:
+        raise InputError(
+            f"{part.folder}: this {part.name} knows {tokens:,} tokens, and its text encoder {known:,}",
+            code="partner_mismatch",
+            path=part.folder,
+            hint="use a tokenizer and a text encoder that were made for each other",
+        )
 
 
 def measure_prompts(settings: Settings, tokenizers: Sequence[PromptTokenizer]) -> tuple[PromptLength, ...]:

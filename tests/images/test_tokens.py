@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from shardtool.events import Event, Note
 from shardtool.images.settings import Job, Settings
 from shardtool.images.tokens import PromptTokenizer, check_prompts, measure_prompts, read_tokenizers
 from shardtool.parts import read_parts
+from tests.models import copied, edited
 
 TEXTS = [
     "",
@@ -90,3 +92,22 @@ def test_a_damaged_tokenizer_is_an_input_error(demo: Path, tmp_path: Path) -> No
         with pytest.raises(InputError) as error:
             PromptTokenizer(folder)
         assert error.value.code == "tokenizer_invalid"
+
+
+def test_each_tokenizer_keeps_its_own_limit(demo: Path, tmp_path: Path) -> None:
+    """Though their vocabularies are one."""
+    copy = copied(demo, tmp_path / "copy")
+    edited(copy / "tokenizer_2" / "tokenizer_config.json", model_max_length=16)
+    assert [tokenizer.limit for tokenizer in read_tokenizers(read_parts(copy))] == [32, 16]
+
+
+@pytest.mark.parametrize("name", ["tokenizer", "tokenizer_2"])
+def test_a_tokenizer_of_more_tokens_than_its_encoder_knows_is_refused(demo: Path, tmp_path: Path, name: str) -> None:
+    other = copied(demo / name, tmp_path / name)
+    vocabulary = json.loads((other / "vocab.json").read_text())
+    (other / "vocab.json").write_text(json.dumps({**vocabulary, "unheard-of</w>": len(vocabulary)}))
+    (other / "tokenizer.json").unlink()
+    with pytest.raises(InputError) as error:
+        read_tokenizers(read_parts(demo, {name: other}))
+    assert (error.value.code, error.value.path) == ("partner_mismatch", str(other))
+    assert "knows 1,233 tokens, and its text encoder 1,232" in error.value.message
