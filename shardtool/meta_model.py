@@ -10,15 +10,12 @@ from diffusers.models.modeling_utils import no_init_weights
 
 from shardtool.classes import library_config, model_class
 from shardtool.errors import InputError
+from shardtool.foreign_code import failing_as
 from shardtool.part import Part
 from shardtool.quiet import quiet
 
 SLACK = 10_000
 """Parameters a model may have beyond four for each stored tensor, before its config is refused as absurd."""
-
-
-class _TooLargeError(Exception):
-    pass
 
 
 def build_on_meta(part: Part) -> Any:
@@ -35,19 +32,17 @@ def build_on_meta(part: Part) -> Any:
         nonlocal count
         count += 1
         if count > limit:
-            raise _TooLargeError
+            parts = f"a model of more than {limit:,} parts, and the weights are {len(part.stored):,} tensors"
+            raise _bad_config(part, f"asks for {parts}")
+
+    def unusable(reason: str) -> InputError:
+        return _bad_config(part, f"{part.class_name} cannot be built from it: {reason}")
 
     parameters = torch.nn.modules.module.register_module_parameter_registration_hook(cap)
     modules = torch.nn.modules.module.register_module_module_registration_hook(cap)
     try:
-        with quiet(), no_init_weights(), torch.device("meta"):
+        with quiet(), no_init_weights(), torch.device("meta"), failing_as(unusable):
             return _construct(found, part)
-    except _TooLargeError:
-        message = f"asks for a model of more than {limit:,} parts, and the weights are {len(part.stored):,} tensors"
-        raise _bad_config(part, message) from None
-    except Exception as error:  # a config from elsewhere can fail in any way in a foreign class
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _bad_config(part, f"{part.class_name} cannot be built from it: {reason:.300}") from error
     finally:
         parameters.remove()
         modules.remove()

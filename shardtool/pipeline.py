@@ -20,6 +20,7 @@ from shardtool.devices import Inventory
 from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
+from shardtool.foreign_code import failing_as
 from shardtool.load_plan import STRICT, Allowed, LoadPlan, plan_pipeline
 from shardtool.loading import ComponentReport, load_part, report_on
 from shardtool.needs import Dtype
@@ -152,17 +153,13 @@ def _check_dtype(name: str, model: Any, dtype: Dtype) -> None:
 def _load_settings(part: Part) -> Any:
     """A scheduler, a tokenizer or a processor, by its own library."""
     found = settings_class(part)
-    with quiet():
-        try:
-            return found.from_pretrained(part.folder, local_files_only=True)
-        except Exception as error:  # files from elsewhere can fail in any way in a foreign class
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(
-                f"{part.folder}: {part.class_name} cannot be made from it: {reason:.300}",
-                code="component_invalid",
-                path=part.folder,
-                hint="fetch that folder again",
-            ) from error
+
+    def unusable(reason: str) -> InputError:
+        message = f"{part.folder}: {part.class_name} cannot be made from it: {reason}"
+        return InputError(message, code="component_invalid", path=part.folder, hint="fetch that folder again")
+
+    with quiet(), failing_as(unusable):
+        return found.from_pretrained(part.folder, local_files_only=True)
 
 
 def _construct(found: Any, parts: PipelineParts, modules: Mapping[str, Any]) -> Any:

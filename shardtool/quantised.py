@@ -23,6 +23,7 @@ from shardtool.checkpoint.quantisation import METHODS
 from shardtool.classes import library_config, model_class
 from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
+from shardtool.foreign_code import failing_as
 from shardtool.needs import Dtype
 from shardtool.part import Part
 from shardtool.placed import full_device
@@ -89,28 +90,28 @@ def _as_examined(part: Part, checkpoint: Checkpoint) -> Iterator[Path]:
 def _hand_over(part: Part, folder: Path, device: str, dtype: Dtype) -> tuple[Any, Any]:
     """The model that the library makes of ``folder``, and what it tells of the loading."""
     found, target = model_class(part), full_device(device)
-    try:
-        # Some quantisers go to an accelerator by themselves, and then to the current one.
-        with quiet(), torch.accelerator.device_index(target.index):
-            given = {} if issubclass(found, diffusers.ModelMixin) else {"config": library_config(part)}
-            model, told = found.from_pretrained(
-                folder,
-                dtype=TORCH_DTYPES[dtype],
-                local_files_only=True,
-                use_safetensors=True,
-                output_loading_info=True,
-                **given,
-            )
-            if model.device != target:
-                model = model.to(target)
-    except Exception as error:  # quantisers are foreign code, and many want hardware that is not here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise RefusedError(
-            f"{part.config_path}: is quantised with {part.quantised}, and cannot be loaded to {device}: {reason:.300}",
+
+    def unusable(reason: str) -> RefusedError:  # many quantisers want hardware that is not here
+        return RefusedError(
+            f"{part.config_path}: is quantised with {part.quantised}, and cannot be loaded to {device}: {reason}",
             code="quantised",
             path=part.config_path,
             hint="use the weights that it was made from, or a device that its quantiser works on",
-        ) from error
+        )
+
+    # Some quantisers go to an accelerator by themselves, and then to the current one.
+    with quiet(), torch.accelerator.device_index(target.index), failing_as(unusable):
+        given = {} if issubclass(found, diffusers.ModelMixin) else {"config": library_config(part)}
+        model, told = found.from_pretrained(
+            folder,
+            dtype=TORCH_DTYPES[dtype],
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            **given,
+        )
+        if model.device != target:
+            model = model.to(target)
     if isinstance(model, diffusers.ModelMixin):
         model.register_to_config(_name_or_path=str(part.folder))
     else:

@@ -21,6 +21,7 @@ from PIL import Image
 
 from shardtool.errors import RunError, ShardtoolError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
+from shardtool.foreign_code import is_fault, reason_of
 from shardtool.generation.decoding import decode, preview
 from shardtool.generation.denoising import denoise, generator_for, make_scheduler, pipeline_for
 from shardtool.generation.encoding import PromptEncoder
@@ -117,7 +118,9 @@ class Studio:
             raise _out_of_memory(self.built) from error
         except ShardtoolError:
             raise
-        except Exception as error:  # classes of elsewhere, with configs of elsewhere, can fail in any way
+        except BaseException as error:  # classes of elsewhere, with configs of elsewhere, can fail in any way
+            if not is_fault(error):
+                raise
             if isinstance(error, RuntimeError) and "memory" in str(error).lower():
                 raise _out_of_memory(self.built) from error
             raise _model_failed(self.built, error) from error
@@ -228,10 +231,9 @@ def begin_progress(on_event: Listener, jobs: Sequence[Job]) -> Callable[[], None
     return end
 
 
-def _model_failed(built: BuiltPipeline, error: Exception) -> RunError:
-    reason = (str(error).strip() or "no reason given").splitlines()[0]
+def _model_failed(built: BuiltPipeline, error: BaseException) -> RunError:
     return RunError(
-        f"{built.pipe.config._name_or_path}: the model failed at its work: {type(error).__name__}: {reason:.300}",
+        f"{built.pipe.config._name_or_path}: the model failed at its work: {type(error).__name__}: {reason_of(error)}",
         code="model_failed",
         hint="its parts or their configs may not belong together: `shardtool verify` it; --debug shows where it failed",
     )

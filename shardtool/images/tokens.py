@@ -15,6 +15,7 @@ from shardtool.checkpoint.files import read_whole
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, UsageError
 from shardtool.events import Listener, Note
+from shardtool.foreign_code import failing_as
 from shardtool.images.settings import Job, Settings
 from shardtool.part import Part
 from shardtool.parts import PipelineParts
@@ -48,14 +49,9 @@ class PromptTokenizer:
     def __init__(self, folder: Path) -> None:
         """Raises ``InputError`` where the folder holds no CLIP tokenizer that can be built."""
         self.limit = read_limit(folder)
-        try:
+        self._folder = folder
+        with failing_as(self._unusable):
             self._tokenizer = _build(folder)
-        except InputError:
-            raise
-        except Exception as error:  # the Rust library raises bare exceptions for damaged files
-            raise InputError(
-                f"{folder}: no usable tokenizer: {error}", code="tokenizer_invalid", path=folder
-            ) from error
 
     @property
     def vocabulary(self) -> int:
@@ -63,11 +59,20 @@ class PromptTokenizer:
         return self._tokenizer.get_vocab_size()
 
     def measure(self, field: str, text: str) -> PromptLength:
-        """How long ``text`` is, and what of it is beyond the limit."""
-        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        """How long ``text`` is, and what of it is beyond the limit. Raises ``InputError`` where it cannot be read."""
+        with failing_as(self._unusable):
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
         tokens, room = len(encoded.ids) + 2, self.limit - 2
         lost = text[encoded.offsets[room][0] :] if len(encoded.ids) > room else ""
         return PromptLength(field, tokens, self.limit, lost.strip())
+
+    def _unusable(self, reason: str) -> InputError:
+        return InputError(
+            f"{self._folder}: no usable tokenizer: {reason}",
+            code="tokenizer_invalid",
+            path=self._folder,
+            hint="fetch that folder again",
+        )
 
 
 def read_limit(folder: Path) -> int:

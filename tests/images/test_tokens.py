@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import CLIPTokenizer
@@ -111,3 +112,40 @@ def test_a_tokenizer_of_more_tokens_than_its_encoder_knows_is_refused(demo: Path
         read_tokenizers(read_parts(demo, {name: other}))
     assert (error.value.code, error.value.path) == ("partner_mismatch", str(other))
     assert "knows 1,233 tokens, and its text encoder 1,232" in error.value.message
+
+
+BARE: dict[str, Any] = {"added_tokens": [], "normalizer": None, "post_processor": None, "decoder": None}
+PRECOMPILED = {"type": "Precompiled", "precompiled_charsmap": "/////w=="}
+NOTHING_LONG = {"type": "FixedLength", "length": 0}
+SLOW = {"type": "Split", "pattern": {"Regex": "(a|aa)+$"}, "behavior": "Removed", "invert": False}
+MERGES = {"type": "BPE", "continuing_subword_prefix": "##", "vocab": {"a": 0, "b": 1}, "merges": [["a", "b"]]}
+NO_UNKNOWN = {"type": "WordLevel", "unk_token": "[U]", "vocab": {"a": 0}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalizer": PRECOMPILED},
+        {"pre_tokenizer": NOTHING_LONG},
+        {"pre_tokenizer": SLOW},
+        {"pre_tokenizer": None, "model": NO_UNKNOWN},
+        {
+            "model": {
+                "type": "BPE",
+                "continuing_subword_prefix": "##",
+                "vocab": {"a": 0, "b": 1},
+                "merges": [["a", "b"]],
+            }
+        },
+    ],
+)
+def test_a_tokenizer_that_makes_its_library_fail_or_panic_is_an_input_error(
+    demo: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Some of it shows only when a prompt is read; a panic is no ``Exception``."""
+    folder = copied(demo / "tokenizer", tmp_path / "tokenizer")
+    edited(folder / "tokenizer.json", **{**BARE, **changes})
+    with pytest.raises(InputError) as error:
+        PromptTokenizer(folder).measure("prompt", "a" * 60 + "b")
+    assert (error.value.code, error.value.path) == ("tokenizer_invalid", str(folder))
+    assert "\n" not in error.value.message
