@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.classes import needs_weights
-from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, read_pipeline
-from shardtool.checkpoint.names import SCHEDULER_NAME
+from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, names_in, read_pipeline
+from shardtool.checkpoint.names import CONFIG_NAME, SCHEDULER_NAME, SETTINGS_NAMES
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore
@@ -125,6 +125,13 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
     folder = path if path.is_dir() else path.parent
     if is_settings(folder):
         return _override_settings(Part(name, library, class_name, folder))
+    if not needs_weights(class_name) and CONFIG_NAME not in names_in(folder):
+        raise InputError(
+            f"{folder}: is no {class_name}: it holds none of {', '.join(SETTINGS_NAMES)}",
+            code="component_invalid",
+            path=folder,
+            hint=f"give {name} another source",
+        )
     config = config_of(folder)
     found_library, found_class = own_class(folder, config)
     if library == "transformers" and found_library == "transformers":

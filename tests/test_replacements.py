@@ -64,6 +64,14 @@ def test_a_scheduler_from_elsewhere_is_of_its_own_class(demo: Path, tmp_path: Pa
     assert (error.value.code, error.value.path) == ("foreign_class", str(folder / SCHEDULER_NAME))
 
 
+def test_a_folder_of_something_else_is_no_tokenizer(demo: Path, tmp_path: Path) -> None:
+    folder = copied(demo / "tokenizer", tmp_path / "words")
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(InputError, match="is no CLIPTokenizer: it holds none of scheduler_config.json") as error:
+        read_parts(demo, {"tokenizer": folder})
+    assert (error.value.code, error.value.path) == ("component_invalid", str(folder))
+
+
 def test_settings_take_no_models_place_nor_a_model_theirs(demo: Path) -> None:
     for name, other in (("unet", "scheduler"), ("text_encoder", "tokenizer"), ("scheduler", "unet")):
         with pytest.raises(InputError) as error:

@@ -76,10 +76,20 @@ class PromptTokenizer:
 
 
 def read_limit(folder: Path) -> int:
-    """The most tokens that the tokenizer in ``folder`` gives; CLIP's 77 where it does not say."""
+    """The most tokens that the tokenizer in ``folder`` gives. Raises ``InputError`` where it does not say.
+
+    transformers (5.24) then takes 10³⁰, and the pipeline, which fills every prompt up to the limit, fails.
+    """
     path = folder / "tokenizer_config.json"
     limit = read_json_object(path, code="config_invalid").get("model_max_length") if path.exists() else None
-    return limit if type(limit) is int and limit > 2 else 77
+    if type(limit) is not int or limit < 3:
+        raise InputError(
+            f"{path}: model_max_length is {limit!r:.80}, no length that prompts could be cut to",
+            code="tokenizer_invalid",
+            path=path,
+            hint="fetch that folder again; CLIP's is 77",
+        )
+    return limit
 
 
 def _build(folder: Path) -> Tokenizer:

@@ -102,6 +102,16 @@ def test_each_tokenizer_keeps_its_own_limit(demo: Path, tmp_path: Path) -> None:
     assert [tokenizer.limit for tokenizer in read_tokenizers(read_parts(copy))] == [32, 16]
 
 
+@pytest.mark.parametrize("limit", [None, 1e9, "77", 0, True])
+def test_a_tokenizer_without_a_limit_is_refused(demo: Path, tmp_path: Path, limit: object) -> None:
+    """With it, the pipeline would fail at its first prompt."""
+    folder = copied(demo / "tokenizer", tmp_path / "tokenizer")
+    edited(folder / "tokenizer_config.json", model_max_length=limit)
+    with pytest.raises(InputError) as error:
+        read_tokenizers(read_parts(demo, {"tokenizer": folder}))
+    assert (error.value.code, error.value.path) == ("tokenizer_invalid", str(folder / "tokenizer_config.json"))
+
+
 @pytest.mark.parametrize("name", ["tokenizer", "tokenizer_2"])
 def test_a_tokenizer_of_more_tokens_than_its_encoder_knows_is_refused(demo: Path, tmp_path: Path, name: str) -> None:
     other = copied(demo / name, tmp_path / name)
