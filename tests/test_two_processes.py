@@ -16,6 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from cli.app import app
+from shardtool.generation import processes
 from shardtool.images.ledger import Ledger
 
 ROOT = Path(__file__).parent.parent
@@ -117,3 +118,33 @@ def test_a_killed_launch_goes_on_by_its_ledger(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     statuses = [image["status"] for image in json.loads(again.stdout)["data"]["images"]]
     assert (statuses.count("skipped"), statuses.count("made")) == (len(there), 12 - len(there))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"MASTER_ADDR": ""}, False),
+        ({"MASTER_PORT": "x"}, False),
+        ({"RANK": "x"}, False),
+        ({"RANK": "5"}, False),
+        ({"WORLD_SIZE": "²"}, False),
+        ({"WORLD_SIZE": "-2"}, False),
+        ({"WORLD_SIZE": "99999999999999999999"}, False),
+        ({"WORLD_SIZE": "1", "RANK": "0"}, False),
+    ],
+)
+def test_what_a_cluster_leaves_in_the_environment_is_no_launch(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], *, expected: bool
+) -> None:
+    launch = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in {**launch, **changes}.items():
+        monkeypatch.setenv(name, value)
+    assert processes.launched() is expected
+
+
+def test_modules_in_the_folder_it_is_started_in_are_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("print('imported')\n")
+    command = [sys.executable, "-m", "shardtool", "--version"]
+    ran = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.partition(" ")[0]) == (0, "shardtool"), ran.stderr

@@ -8,6 +8,7 @@ to the whole run: contact sheet, gallery. Without a launcher there is one proces
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,14 @@ _POLL_SECONDS = 0.2
 
 
 def launched() -> bool:
-    """Whether a launcher started this process as one of several; some clusters set the one variable for all jobs."""
-    size = os.environ.get("WORLD_SIZE", "")
-    return "RANK" in os.environ and size.isdigit() and int(size) > 1
+    """Whether a launcher started this process as one of several.
+
+    Clusters and notebooks leave single variables of these behind; a launcher sets all of them, and to numbers that fit.
+    """
+    rank, size, port = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    if not (os.environ.get("MASTER_ADDR") and all(re.fullmatch("[0-9]{1,9}", text) for text in (rank, size, port))):
+        return False
+    return int(size) > 1 and int(rank) < int(size)
 
 
 @dataclass

@@ -6,19 +6,36 @@ That of weights is the same however the tensors are sharded; that of a scheduler
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from shardtool.checkpoint.digests import fingerprint, read_digests
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.needed import TEXTS
 from shardtool.part import Part
+from shardtool.parts import PipelineParts
 
 _BLOCK: Final = 1 << 22
 _THREADS: Final = 2
+
+
+_SAYS_NOTHING: Final = ("transformers_version", "dtype", "torch_dtype")
+"""Keys of a config that change no pixel: who wrote it, and in which dtype, which is the run's."""
+
+
+def config_digests(parts: PipelineParts) -> dict[str, str]:
+    """Component → SHA-256 over its class and config, and ``pipeline`` → that of the pipeline's class and settings."""
+    found = {name: _digest(part.class_name, part.config or {}) for name, part in parts.parts.items()}
+    return {"pipeline": _digest(parts.class_name, parts.settings), **found}
+
+
+def _digest(class_name: str, config: Mapping[str, Any]) -> str:
+    said = {key: value for key, value in config.items() if not key.startswith("_") and key not in _SAYS_NOTHING}
+    return hashlib.sha256(json.dumps([class_name, said], sort_keys=True).encode()).hexdigest()
 
 
 def fingerprints(parts: Mapping[str, Part]) -> dict[str, str]:

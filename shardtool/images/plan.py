@@ -15,7 +15,7 @@ from typing import Any
 from shardtool.events import Listener, Note, ignore
 from shardtool.images.contact import SHEET_NAME
 from shardtool.images.gallery import GALLERY_NAME
-from shardtool.images.identity import hash_file
+from shardtool.images.identity import config_digests, hash_file
 from shardtool.images.jobs import plan_jobs
 from shardtool.images.outputs import refuse_existing
 from shardtool.images.record import Lora, Model
@@ -62,8 +62,11 @@ class Plan:
         if model.variant is not None:
             options["variant"] = model.variant
         loras = tuple(Lora(lora.source, lora.scale, hash_file(lora.path)) for lora in model.loras)
+        configs = config_digests(model.parts)
         name, source = model.name, model.base.source
-        return Model(name, model.facts.class_name, source, model.override_sources, fingerprints, loras, options)
+        return Model(
+            name, model.facts.class_name, source, model.override_sources, fingerprints, loras, options, configs
+        )
 
 
 def plan_run(

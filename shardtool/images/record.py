@@ -50,7 +50,8 @@ class Lora:
 @dataclass(frozen=True)
 class Model:
     """What made a picture. ``source`` and ``overrides`` (component → source) are as typed, ``fingerprints`` is
-    component → identity of its tensors, however they are sharded. ``options`` are those that change the pixels.
+    component → identity of its tensors, however they are sharded, ``configs`` component → digest of its class and
+    config. ``options`` are those that change the pixels.
     """
 
     name: str
@@ -60,13 +61,14 @@ class Model:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     loras: Sequence[Lora] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
         """One text for all that the pixels depend on: the tensors where they are known, else the sources."""
         parts = sorted((self.fingerprints or {"": self.source, **self.overrides}).items())
         loras = [(lora.sha256 or lora.source, lora.scale) for lora in self.loras]
-        return repr((self.class_name, parts, loras, sorted(self.options.items())))
+        return repr((self.class_name, parts, sorted(self.configs.items()), loras, sorted(self.options.items())))
 
     @property
     def fingerprint(self) -> str | None:
@@ -88,6 +90,7 @@ class Model:
             },
             "fingerprint": self.fingerprint,
             "components": dict(self.fingerprints),
+            "configs": dict(self.configs),
             "lora": [
                 {"source": lora.name if public else lora.source, "scale": lora.scale, "sha256": lora.sha256}
                 for lora in self.loras

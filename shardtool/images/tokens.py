@@ -55,8 +55,8 @@ class PromptTokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens it knows."""
-        return self._tokenizer.get_vocab_size()
+        """One more than the largest number it gives to a token."""
+        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
 
     def measure(self, field: str, text: str) -> PromptLength:
         """How long ``text`` is, and what of it is beyond the limit. Raises ``InputError`` where it cannot be read."""
@@ -163,7 +163,7 @@ def _check_vocabulary(part: Part, tokens: int, encoder: Mapping[str, Any] | None
     known = (inner if isinstance(inner, Mapping) else encoder or {}).get("vocab_size")
     if type(known) is int and tokens > known:
         raise InputError(
-            f"{part.folder}: this {part.name} knows {tokens:,} tokens, and its text encoder {known:,}",
+            f"{part.folder}: this {part.name} has tokens up to number {tokens - 1:,}, its text encoder {known:,}",
             code="partner_mismatch",
             path=part.folder,
             hint="use a tokenizer and a text encoder that were made for each other",

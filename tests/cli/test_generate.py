@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from cli.app import app
 from shardtool.images.reading import read_settings
+from tests.models import copied, edited
 
 
 def run(*arguments: object, stdin: str | None = None, **environment: str) -> Result:
@@ -275,6 +276,40 @@ def test_another_scheduler_or_tokenizer_is_another_picture(demo: Path, elsewhere
     refused = run(*again, "--component", "scheduler=mine")
     assert refused.exit_code == 4
     assert "a.png exists and was made with other settings or another model" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("vae/config.json", {"scaling_factor": 0.5}),
+        ("unet/config.json", {"norm_eps": 0.1}),
+        ("text_encoder/config.json", {"hidden_act": "relu"}),
+        ("model_index.json", {"scheduler": ["diffusers", "EulerAncestralDiscreteScheduler"]}),
+        ("model_index.json", {"force_zeros_for_empty_prompt": False}),
+    ],
+)
+def test_another_config_is_another_model(demo: Path, elsewhere: Path, file: str, changes: dict[str, Any]) -> None:
+    """With the same weights; what was made before is not taken for it, and a replay says what differs."""
+    copied(demo, elsewhere / "m")
+    again = ["dog", "--model", "m", "--seed", 7, "--steps", 1, "--device", "cpu", "-o", "a.png", "--skip-existing"]
+    assert run(*again).exit_code == 0
+    edited(elsewhere / "m" / file, **changes)
+    refused = run(*again)
+    assert refused.exit_code == 4
+    assert "made with other settings or another model" in refused.stderr
+    replayed = json.loads(run("--replay", "a.png", "--expect", "same", "--device", "cpu", "--json").stdout)
+    changed = {one["what"] for one in replayed["data"]["verdict"]["differences"]}
+    part = file.partition("/")[0] if "/" in file else "scheduler" if "scheduler" in changes else "pipeline"
+    assert f"model.configs.{part}" in changed
+
+
+def test_who_wrote_a_config_makes_no_other_model(demo: Path, elsewhere: Path) -> None:
+    copied(demo, elsewhere / "m")
+    again = ["dog", "--model", "m", "--seed", 7, "--steps", 1, "--device", "cpu", "-o", "a.png", "--skip-existing"]
+    assert run(*again).exit_code == 0
+    edited(elsewhere / "m" / "unet" / "config.json", _diffusers_version="0.0", _name_or_path="x")
+    edited(elsewhere / "m" / "text_encoder" / "config.json", transformers_version="0", dtype="float16")
+    assert run(*again).exit_code == 0
 
 
 @pytest.mark.parametrize(
