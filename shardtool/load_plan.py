@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardtool.activations import Run
+from shardtool.checkpoint.quantisation import known_method
 from shardtool.devices import Inventory
 from shardtool.events import Listener, ignore
 from shardtool.fit import require_partners
@@ -124,6 +125,9 @@ def _plan(
     inventory: Inventory | None,
     phases: Phases,
 ) -> LoadPlan:
+    for part in parts.values():
+        if part.quantised is not None:
+            known_method(part.quantised, part.config_path)
     needs = count_needs(parts, run)
     if inventory is None:
         _read_ahead(parts)

@@ -13,7 +13,9 @@ from typing import Any
 
 from shardtool.checkpoint.classes import needs_weights
 from shardtool.checkpoint.folder import PipelineFolder, choose_weights, kind_of, names_in, read_pipeline
+from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import CONFIG_NAME, SCHEDULER_NAME, SETTINGS_NAMES
+from shardtool.checkpoint.needed import TEXTS
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore
@@ -111,7 +113,7 @@ def _own_part(
             hint="the download or copy is incomplete: fetch that folder, or give the component another source",
         )
     if is_settings(folder):
-        return Part(name, library, class_name, folder)
+        return _inside(Part(name, library, class_name, folder))
     config = config_of(folder)
     return Part(name, library, class_name, folder, config, headers_of(folder, variant, on_event))
 
@@ -124,7 +126,7 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
         raise InputError(f"{path}: no such file or folder", code="file_missing", path=path)
     folder = path if path.is_dir() else path.parent
     if is_settings(folder):
-        return _override_settings(Part(name, library, class_name, folder))
+        return _override_settings(_inside(Part(name, library, class_name, folder)))
     if not needs_weights(class_name) and CONFIG_NAME not in names_in(folder):
         raise InputError(
             f"{folder}: is no {class_name}: it holds none of {', '.join(SETTINGS_NAMES)}",
@@ -147,6 +149,14 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
     if path.is_dir() and variant is not None:
         variant = _variant_if_there(folder, variant)
     return Part(name, found_library, found_class, folder, config, headers_of(path, variant, on_event))
+
+
+def _inside(part: Part) -> Part:
+    """A part without weights, none of whose files is a link out of the checkpoint."""
+    for name in names_in(part.folder):
+        if name.endswith(TEXTS):
+            check_link(part.folder, part.folder / name)
+    return part
 
 
 def _override_settings(part: Part) -> Part:

@@ -19,7 +19,7 @@ import torch
 
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.names import CONFIG_NAME
-from shardtool.checkpoint.quantisation import METHODS
+from shardtool.checkpoint.quantisation import known_method
 from shardtool.classes import library_config, model_class
 from shardtool.dtypes import TORCH_DTYPES
 from shardtool.errors import InputError, RefusedError
@@ -38,7 +38,7 @@ def load_quantised(part: Part, checkpoint: Checkpoint, device: str, dtype: Dtype
     Raises ``RefusedError`` where its method is not among those that are loaded, its quantiser is not installed, does
     not work here, or computes in another dtype; and ``InputError`` where the weights are not all that the model wants.
     """
-    _check_method(part)
+    _require_installed(part)
     with _as_examined(part, checkpoint) as folder:
         model, told = _hand_over(part, folder, device, dtype)
     _check_whole(part, model, told)
@@ -46,15 +46,8 @@ def load_quantised(part: Part, checkpoint: Checkpoint, device: str, dtype: Dtype
     return model.eval()
 
 
-def _check_method(part: Part) -> None:
-    method = METHODS.get(part.quantised or "")
-    if method is None:
-        raise RefusedError(
-            f"{part.config_path}: is quantised with {part.quantised}, which is not loaded here",
-            code="quantised",
-            path=part.config_path,
-            hint=f"use the weights that it was made from; loaded are those of {', '.join(METHODS)}",
-        )
+def _require_installed(part: Part) -> None:
+    method = known_method(part.quantised or "", part.config_path)
     if method.module is not None and not _is_installed(method.module):
         raise RefusedError(
             f"{part.config_path}: is quantised with {part.quantised}, which is not installed",

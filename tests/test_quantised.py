@@ -158,6 +158,8 @@ def test_a_quantisation_that_makes_no_sense_is_refused(sd: Path, tmp_path: Path,
     with pytest.raises(RefusedError) as error:
         load_component(folder, device="cpu", dtype="fp32")
     assert (error.value.code, error.value.path) == ("quantised", str(folder / "config.json"))
+    with pytest.raises(RefusedError, match="which is not loaded here"):
+        plan_component(folder, Request("cpu"))
 
 
 def test_the_fit_of_packed_tensors_is_not_judged(packed: Path) -> None:

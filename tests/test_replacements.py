@@ -72,6 +72,20 @@ def test_a_folder_of_something_else_is_no_tokenizer(demo: Path, tmp_path: Path) 
     assert (error.value.code, error.value.path) == ("component_invalid", str(folder))
 
 
+@pytest.mark.parametrize(("name", "file"), [("scheduler", SCHEDULER_NAME), ("tokenizer", "tokenizer.json")])
+def test_settings_are_not_read_through_links_out_of_their_folder(
+    demo: Path, tmp_path: Path, name: str, file: str
+) -> None:
+    model = copied(demo, tmp_path / "model")
+    folder = model / name
+    (folder / file).rename(tmp_path / "elsewhere.json")
+    (folder / file).symlink_to(tmp_path / "elsewhere.json")
+    for read in (lambda: read_parts(model), lambda: read_parts(demo, {name: folder})):
+        with pytest.raises(InputError) as error:
+            read()
+        assert (error.value.code, error.value.path) == ("link_outside", str(folder / file))
+
+
 def test_settings_take_no_models_place_nor_a_model_theirs(demo: Path) -> None:
     for name, other in (("unet", "scheduler"), ("text_encoder", "tokenizer"), ("scheduler", "unet")):
         with pytest.raises(InputError) as error:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from shardtool.errors import RefusedError
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,18 @@ the Hub to compute with (``nunchaku_lite``, ``gguf``, ``fp8``, ``mxfp4`` …), b
 def method_of(config: Mapping[str, Any]) -> str | None:
     """The method that weights beside ``config`` are quantised with, as it calls it; ``None`` where they are not."""
     return next((_name(found) for found in _entries(config)), None)
+
+
+def known_method(name: str, config_path: Path) -> Method:
+    """What is known of the method that the config names. Raises ``RefusedError`` where it is none that is loaded."""
+    if name not in METHODS:
+        raise RefusedError(
+            f"{config_path}: is quantised with {name}, which is not loaded here",
+            code="quantised",
+            path=config_path,
+            hint=f"use the weights that it was made from; loaded are those of {', '.join(METHODS)}",
+        )
+    return METHODS[name]
 
 
 def _entries(config: Mapping[str, Any]) -> Iterator[Any]:
