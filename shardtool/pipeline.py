@@ -158,8 +158,10 @@ def _load_settings(part: Part) -> Any:
         message = f"{part.folder}: {part.class_name} cannot be made from it: {reason}"
         return InputError(message, code="component_invalid", path=part.folder, hint="fetch that folder again")
 
+    # Left to itself, transformers asks on the terminal whether code of the checkpoint may be run, and runs it.
+    without_code = {} if part.library == "diffusers" else {"trust_remote_code": False}
     with quiet(), failing_as(unusable):
-        return found.from_pretrained(part.folder, local_files_only=True)
+        return found.from_pretrained(part.folder, local_files_only=True, **without_code)
 
 
 def _construct(found: Any, parts: PipelineParts, modules: Mapping[str, Any]) -> Any:

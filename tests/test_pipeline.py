@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -222,6 +223,23 @@ def test_no_code_of_the_checkpoint_is_run(demo: Path, tmp_path: Path) -> None:
         for name in ("diffusers", "transformers", "pipeline", "unet"):
             (base / folder / f"{name}.py").write_text("raise SystemExit('code from a checkpoint was run')\n")
     assert build_pipeline(base, device="cpu").pipe.unet is not None
+
+
+def test_nobody_is_asked_whether_code_of_the_checkpoint_may_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = pixart_pipeline(tmp_path / "base")
+    edited(base / "model_index.json", tokenizer=["transformers", "AutoTokenizer"])
+    own = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": ["own.OwnTokenizer", None]}}
+    edited(base / "tokenizer" / "tokenizer_config.json", **own)
+    code = f"open({str(tmp_path / 'run')!r}, 'w')\nfrom transformers import T5TokenizerFast as OwnTokenizer\n"
+    (base / "tokenizer" / "own.py").write_text(code)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+
+    with pytest.raises(InputError) as caught:
+        build_pipeline(base, device="cpu")
+    assert caught.value.code == "component_invalid"
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_pipeline_that_lacks_a_component_is_refused_by_its_name(sd: Path, tmp_path: Path) -> None:
