@@ -30,6 +30,12 @@ TEXT = 32
 _TOKENS = 512
 """The longest text that any of the families takes."""
 
+_ABSURD = 1_000_000
+"""No width, size or number of heads of a model is as large; a config that says so counts as saying nothing."""
+
+_LEVELS = 16
+"""No VAE has more levels."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -48,7 +54,7 @@ def count_activations(parts: Mapping[str, Part], run: Run) -> dict[str, int]:
     """How many numbers one run of each part holds at its peak; 0 for parts of which nothing is known."""
     factor = _factor(_config(parts, "vae"))
     denoiser = _config(parts, "unet") or _config(parts, "transformer")
-    own = (first_int(denoiser.get("sample_size")) or 128) * factor
+    own = (_number(denoiser.get("sample_size")) or 128) * factor
     pixels = (run.width or own) * (run.height or own)
     latents, batch = pixels // factor**2, run.images * (2 if run.guidance else 1)
     return {name: _count(part, name, pixels * run.images, latents * batch) for name, part in parts.items()}
@@ -56,22 +62,21 @@ def count_activations(parts: Mapping[str, Part], run: Run) -> dict[str, int]:
 
 def _count(part: Part, name: str, pixels: int, latents: int) -> int:
     config = part.config or {}
-    channels = first_int(config.get("block_out_channels")) or 0
+    channels = _number(config.get("block_out_channels"))
     if name == "unet":
-        attention = str(config.get("down_block_types", [""])[0]).startswith("CrossAttn")
+        blocks = config.get("down_block_types")
+        attention = isinstance(blocks, list) and str(next(iter(blocks), "")).startswith("CrossAttn")
         return latents * channels * (UNET_ATTENTION if attention else UNET)
     if name == "vae":
         return pixels * channels * VAE
     if name == "transformer":
-        patch = first_int(config.get("patch_size")) or 1
+        patch = _number(config.get("patch_size")) or 1
         # Flux packs two by two latents into one token itself, and says that its patches are of one.
         patch = 2 if part.class_name == "FluxTransformer2DModel" else patch
-        hidden = (first_int(config.get("num_attention_heads")) or 0) * (
-            first_int(config.get("attention_head_dim")) or 0
-        )
+        hidden = _number(config.get("num_attention_heads")) * _number(config.get("attention_head_dim"))
         return (latents // patch**2 + _TOKENS) * hidden * TRANSFORMER
     if name.startswith("text_encoder"):
-        return _TOKENS * (first_int(config.get("hidden_size", config.get("d_model"))) or 0) * TEXT
+        return _TOKENS * _number(config.get("hidden_size", config.get("d_model"))) * TEXT
     return 0
 
 
@@ -80,7 +85,13 @@ def _config(parts: Mapping[str, Part], name: str) -> Mapping[str, Any]:
     return part.config or {} if part is not None else {}
 
 
+def _number(value: Any) -> int:
+    """A positive number of the config; 0 where it has none that makes sense."""
+    found = first_int(value) or 0
+    return found if 0 < found < _ABSURD else 0
+
+
 def _factor(vae: Mapping[str, Any]) -> int:
     """How many pixels a latent is wide: the VAE halves at each level but the last."""
     levels = vae.get("block_out_channels")
-    return 2 ** (len(levels) - 1) if isinstance(levels, list) and levels else 8
+    return 2 ** (len(levels) - 1) if isinstance(levels, list) and 0 < len(levels) <= _LEVELS else 8

@@ -72,11 +72,13 @@ def choose_device(asked: str, inventory: Inventory) -> tuple[Accelerator | None,
     same_kind = [device for device in devices if device.kind == kind]
     if not same_kind:
         raise _no_device(f"there is no {kind} device here", devices)
-    index = int(number) if number else inventory.local_rank or 0
-    for device in same_kind:
-        if device.index == index:
-            return device, f"device: {device.device}, as asked" + ("" if number or kind == "mps" else f" ({kind})")
-    raise _no_device(f"there is no {kind}:{index} here", devices)
+    rank = inventory.local_rank or 0
+    wanted = number.lstrip("0") or number[:1]  # compared as text: it may have more digits than Python converts
+    found = [device for device in same_kind if str(device.index) == wanted] if number else same_kind[rank:]
+    if not found:
+        raise _no_device(f"there is no {kind}:{number or rank} here", devices)
+    device = found[0]
+    return device, f"device: {device.device}, as asked" + ("" if number or kind == "mps" else f" ({kind})")
 
 
 def _auto_device(inventory: Inventory) -> tuple[Accelerator | None, str]:

@@ -7,7 +7,7 @@ multiplied". What is compared here is what its pipelines do with the parts (0.42
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -122,7 +122,9 @@ def _latent_faults(parts: PipelineParts, channels: int | None, *, packed: int = 
     vae = parts.config("vae")
     latent = first_int(vae.get("latent_channels")) if vae else None
     # Other jobs than text to image add channels to the latents: the masked picture, a mask, a depth map.
-    only_text = not any(word in parts.class_name for word in ("Inpaint", "Pix2Pix", "Upscale", "Depth", "Control"))
+    only_text = not any(
+        word in parts.class_name for word in ("Inpaint", "Pix2Pix", "Upscale", "Depth", "Control", "Fill")
+    )
     if channels is not None and latent is not None and only_text and channels != latent * packed:
         yield f"in_channels {channels}, the VAE has {latent * packed} latent channels"
 
@@ -206,4 +208,4 @@ def _scaling_problems(parts: PipelineParts) -> Iterator[Problem]:
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # an integer may be larger than any float

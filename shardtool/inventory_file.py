@@ -18,7 +18,7 @@ from typing import Any
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.devices import Accelerator, Inventory
 from shardtool.errors import InputError, UsageError
-from shardtool.sizes import parse_size
+from shardtool.sizes import LIMIT, parse_size
 
 _KINDS = ("cuda", "mps", "xpu")
 
@@ -28,7 +28,7 @@ def read_inventory_file(path: Path) -> Inventory:
     content = read_json_object(path, code="inventory_invalid")
     try:
         return Inventory(
-            tuple(_accelerator(entry, number) for number, entry in enumerate(_list(content, "accelerators"))),
+            _accelerators(_list(content, "accelerators")),
             cpu_total=_size(content, "cpu_total"),
             cpu_free=_size(content, "cpu_free"),
             cpu_bf16=_flag(content, "cpu_bf16", default=False),
@@ -55,6 +55,14 @@ def _list(content: Mapping[str, Any], key: str) -> list[Any]:
     return found
 
 
+def _accelerators(entries: list[Any]) -> tuple[Accelerator, ...]:
+    found = tuple(_accelerator(entry, number) for number, entry in enumerate(entries))
+    names = [accelerator.device for accelerator in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice} is there more than once")
+    return found
+
+
 def _accelerator(entry: Any, number: int) -> Accelerator:
     if not isinstance(entry, dict):
         raise ValueError(f"accelerator {number} is no JSON object")
@@ -70,7 +78,7 @@ def _accelerator(entry: Any, number: int) -> Accelerator:
 
 def _size(content: Mapping[str, Any], key: str) -> int:
     value = content.get(key)
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value < LIMIT:
         return value
     if isinstance(value, str):
         return parse_size(value, what=key)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from shardtool.activations import Run, count_activations
+from shardtool.checkpoint.dtypes import DTYPE_BITS, is_floating
 from shardtool.checkpoint.quantisation import METHODS
 from shardtool.part import Part
 
@@ -120,7 +121,7 @@ def _count(part: Part, activations: int) -> ComponentNeeds:
     layers: dict[str, int] = {}
     patterns = KEPT_IN_FP32.get(part.class_name, ())
     for info in tensors:
-        if info.dtype not in STORED_DTYPES:
+        if not is_floating(info.dtype) or DTYPE_BITS[info.dtype] < 8:  # the narrower ones are packed
             other += info.nbytes
             continue
         numbers += info.elements

@@ -79,7 +79,7 @@ def choose_offload(asked: str, room: Room, dtype: Dtype, reasons: list[str], *, 
     if force:
         reasons.append(f"offload: {tried[-1]}, forced although {lacks[-1]}")
         return tried[-1]
-    raise _does_not_fit(lacks, asked, room, dtype)
+    raise _does_not_fit(lacks, asked, tried, room, dtype)
 
 
 def _no_such_way(asked: str, room: Room) -> RefusedError:
@@ -96,11 +96,11 @@ def _no_such_way(asked: str, room: Room) -> RefusedError:
     )
 
 
-def _does_not_fit(lacks: Sequence[str], asked: str, room: Room, dtype: Dtype) -> RefusedError:
+def _does_not_fit(lacks: Sequence[str], asked: str, tried: Sequence[Offload], room: Room, dtype: Dtype) -> RefusedError:
     ways: list[str] = []
     if dtype == "fp32" and not any(part.fixed_dtype for part in room.needs.components):
         halves: tuple[Dtype, ...] = ("bf16", "fp16") if room.accelerator is None or room.accelerator.bf16 else ("fp16",)
-        fitting = (half for half in halves if any(room.lack(half, offload) is None for offload in room.possible))
+        fitting = (half for half in halves if any(room.lack(half, way) is None for way in tried))
         ways.extend(f"--dtype {half} would fit" for half in list(fitting)[:1])
     if asked != "auto":
         others = (offload for offload in room.possible if room.lack(dtype, offload) is None)

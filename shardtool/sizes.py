@@ -13,11 +13,14 @@ _UNITS = {"B": 1} | {
     for suffix, base in (("B", 1000), ("IB", 1024))
 }
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+LIMIT = 2**63
+"""No file and no memory has as many bytes."""
+
 ACCEPTED = "write 2GB (2·10⁹ bytes), 2GiB (2·2³⁰), 500MB, 1.5 GiB, or a whole number of bytes"
 
 
 def parse_size(text: str, *, what: str = "size") -> int:
-    """The number of bytes that ``text`` means, at least 1.
+    """The number of bytes that ``text`` means, at least 1 and below ``LIMIT``.
 
     Any case, blanks and decimals are allowed: ``"2GB"``, ``"1.5 gib"``, ``"2000000000"``. Raises ``UsageError`` for
     anything else, naming the accepted forms; ``"5G"`` is refused, as it means 10⁹ to some tools and 2³⁰ to others.
@@ -26,7 +29,7 @@ def parse_size(text: str, *, what: str = "size") -> int:
     if found is not None:
         number, unit = found.groups()
         factor = _UNITS.get(unit.upper()) if unit else (1 if number.isdigit() else None)
-        if factor is not None and (size := int(Decimal(number) * factor)) > 0:
+        if factor is not None and 0 < (size := int(Decimal(number) * factor)) < LIMIT:
             return size
     raise UsageError(f'{what} "{text}" is not a size', code="size_invalid", hint=ACCEPTED)
 

@@ -88,8 +88,17 @@ def test_a_vae_with_other_latents_does_not_fit(demo: Path, tmp_path: Path) -> No
     assert "in_channels 4, the VAE has 16 latent channels" in problem.message
 
 
+def test_a_transformer_that_fills_masked_pictures_takes_more_channels(
+    families: dict[str, Path], tmp_path: Path
+) -> None:
+    base = copied(families["flux"], tmp_path / "base")
+    edited(base / "model_index.json", _class_name="FluxFillPipeline")
+    edited(base / "transformer" / "config.json", in_channels=24, out_channels=4)
+    assert problems(base) == ()
+
+
 @pytest.mark.parametrize("key", ["scaling_factor", "shift_factor", "latents_mean", "latents_std"])
-@pytest.mark.parametrize("value", ["x", True, [1, "x"], {}])
+@pytest.mark.parametrize("value", ["x", True, [1, "x"], {}, pytest.param(10**400, id="huge")])
 def test_what_a_picture_is_scaled_with_is_a_number(demo: Path, tmp_path: Path, key: str, value: object) -> None:
     """The VAE is asked for it after all the steps, when the picture is made."""
     vae = copied(demo / "vae", tmp_path / "vae")

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
+from safetensors.torch import load_file, save_file
 from transformers import T5EncoderModel
 
 from shardtool.activations import Run, count_activations
@@ -18,7 +19,7 @@ from shardtool.loading import load_part
 from shardtool.needs import Needs, count_needs
 from shardtool.part import Part, read_component
 from shardtool.parts import read_parts
-from tests.models import pixart_pipeline, t5_encoder
+from tests.models import SINGLE, copied, edited, pixart_pipeline, t5_encoder
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -44,6 +45,16 @@ def test_the_bytes_of_weights_are_those_of_the_loaded_model(demo: Path, dtype: s
         (need,) = count_needs({name: part}).components
         model, _ = load_part(part, "cpu", dtype)  # type: ignore[arg-type]
         assert need.weight_bytes(dtype) == sum(p.nbytes for p in model.parameters()), name  # type: ignore[arg-type]
+
+
+def test_eight_bit_floats_are_counted_as_what_they_become(sd: Path, tmp_path: Path) -> None:
+    unet = copied(sd / "unet", tmp_path / "unet")
+    narrow = {name: tensor.to(torch.float8_e4m3fn) for name, tensor in load_file(unet / SINGLE).items()}
+    save_file(narrow, unet / SINGLE, metadata={"format": "pt"})
+    part = read_component(unet)
+    (need,) = count_needs({"unet": part}).components
+    model, _ = load_part(part, "cpu", "bf16")
+    assert need.weight_bytes("bf16") == sum(p.nbytes for p in model.parameters())
 
 
 def test_what_stays_in_fp32_is_counted(tmp_path: Path) -> None:
@@ -127,6 +138,26 @@ def test_a_run_grows_with_pixels_and_pictures(demo: Path) -> None:
 def test_a_pipeline_of_transformers_is_counted_too(tmp_path: Path) -> None:
     found = count_activations(read_parts(pixart_pipeline(tmp_path / "p")).with_weights, Run())
     assert all(numbers > 0 for numbers in found.values())
+
+
+ODD = [
+    ("unet", {"down_block_types": None}),
+    ("unet", {"down_block_types": []}),
+    ("unet", {"down_block_types": 5}),
+    ("unet", {"sample_size": -8}),
+    ("unet", {"block_out_channels": [-16, 32]}),
+    ("vae", {"block_out_channels": [16] * 3000}),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), ODD)
+def test_a_config_that_makes_no_sense_gives_no_absurd_count(
+    sd: Path, tmp_path: Path, name: str, values: dict[str, object]
+) -> None:
+    base = copied(sd, tmp_path / "base")
+    edited(base / name / "config.json", **values)
+    found = count_activations(read_parts(base).with_weights, Run())
+    assert all(0 <= numbers < 10**12 for numbers in found.values())
 
 
 def test_a_vae_that_is_upcast_for_decoding_is_counted_in_fp32(demo: Path) -> None:

@@ -55,6 +55,9 @@ def place(inventory: Inventory, needs: Needs | None = None, **request: Any) -> P
         (machine(cuda()), "cpu", "cpu"),
         (machine(cuda()), "cuda", "cuda:0"),
         (machine(cuda(), cuda(1)), "cuda", "cuda:0"),
+        (machine(cuda(3)), "cuda", "cuda:3"),
+        (machine(cuda(), cuda(1)), "cuda:00", "cuda:0"),
+        (machine(cuda(), cuda(1)), "cuda:01", "cuda:1"),
         (machine(cuda(), cuda(1)), "cuda:1", "cuda:1"),
         (machine(cuda(), cuda(1)), "cpu", "cpu"),
         (machine(MPS), "mps", "mps"),
@@ -250,6 +253,17 @@ def test_a_refusal_names_what_would_fit() -> None:
     assert "--dtype bf16 would fit" in (caught.value.hint or "")
 
 
+def test_a_dtype_that_fits_only_with_another_offload_is_not_recommended() -> None:
+    with pytest.raises(RefusedError) as caught:
+        place(machine(cuda(free=9 * GB)), BIG, dtype="fp32", offload="none")
+    assert "--dtype" not in (caught.value.hint or "")
+
+
+def test_a_device_of_endless_digits_is_one_that_is_not_there() -> None:
+    with pytest.raises(RefusedError, match="there is no cuda:"):
+        place(machine(cuda()), device="cuda:" + "9" * 5000)
+
+
 def test_force_places_what_does_not_fit() -> None:
     placement = place(machine(cuda(free=GB)), BIG, force=True)
     assert placement.offload == "sequential"
@@ -322,6 +336,9 @@ def test_sizes_in_an_inventory_may_be_written_with_units(tmp_path: Path) -> None
         '{"cpu_total": 1, "cpu_free": 1, "accelerators": [{"kind": "cuda", "total": 1, "index": -1}]}',
         '{"cpu_total": 1, "cpu_free": 1, "accelerators": [{"kind": "cuda", "total": 1, "bf16": 1}]}',
         '{"cpu_total": 1, "cpu_free": 1, "local_rank": "0"}',
+        '{"cpu_total": 1%s, "cpu_free": 1}' % ("0" * 400),
+        '{"cpu_total": 1, "cpu_free": "1%s TB"}' % ("0" * 400),
+        '{"cpu_total": 1, "cpu_free": 1, "accelerators": [{"kind": "mps", "total": 1}, {"kind": "mps", "total": 1}]}',
     ],
 )
 def test_a_file_that_is_no_inventory_is_refused_by_name(tmp_path: Path, content: str) -> None:
