@@ -22,8 +22,8 @@ def model_class(part: Part) -> Any:
     found = _class_of(part)
     if not issubclass(found, ModelMixin | transformers.PreTrainedModel):
         raise _no_class(part, "is no model class")
-    if issubclass(found, LegacyModelMixin) and part.config is not None and "norm_type" in part.config:
-        found = _fetch_remapped_cls_from_config(part.config, found)
+    if issubclass(found, LegacyModelMixin) and isinstance((config := part.config or {}).get("norm_type"), str):
+        found = _fetch_remapped_cls_from_config(config, found)
     return found
 
 

@@ -13,6 +13,7 @@ import torch
 
 from shardtool.errors import RunError
 from shardtool.families import first_int
+from shardtool.foreign_code import failing_as
 
 _TOKENS = 8
 _SIDE = 16
@@ -35,7 +36,7 @@ class Forward:
 def run_forward(name: str, model: Any) -> Forward | None:
     """One forward pass of ``model``; ``None`` where no inputs are known for its class.
 
-    Raises ``RunError`` where the output is not finite.
+    Raises ``RunError`` where it fails, or the output is not finite.
     """
     make = _INPUTS.get(type(model).__name__)
     if make is None:
@@ -48,9 +49,17 @@ def run_forward(name: str, model: Any) -> Forward | None:
         return torch.randn(shape, generator=generator).to(parameter.device, parameter.dtype)
 
     config = model.config if isinstance(model.config, Mapping) else model.config.to_dict()
-    inputs = make(config, random)
-    began = time.perf_counter()
-    with torch.inference_mode(), _aligned(model):
+
+    def failed(reason: str) -> RunError:
+        return RunError(
+            f"{name}: a {type(model).__name__} cannot be run on small inputs: {reason}",
+            code="forward_failed",
+            hint="its config may want inputs that are not known here: leave out --forward",
+        )
+
+    with torch.inference_mode(), _aligned(model), failing_as(failed):
+        inputs = make(config, random)
+        began = time.perf_counter()
         call = model.decode if "z" in inputs else model
         output = call(**{key: _moved(value, parameter.device) for key, value in inputs.items()})
     result = next(iter(output.values())) if isinstance(output, Mapping) else output[0]

@@ -164,8 +164,10 @@ def _unwanted_casts(meta: Any, match: Match, dtype: Dtype) -> set[str]:
 
 
 def _placed(meta: Any, name: str, tensor: torch.Tensor, device: torch.device, dtype: Dtype) -> torch.Tensor:
-    """``tensor`` where and in what the model wants it. transformers casts itself, by rules of its own."""
-    if not isinstance(meta, diffusers.ModelMixin) or not tensor.is_floating_point():
+    """``tensor`` where and in what the model wants it. transformers casts by rules of its own, and on the CPU."""
+    if not isinstance(meta, diffusers.ModelMixin):
+        return tensor
+    if not tensor.is_floating_point():
         return tensor.to(device)
     return tensor.to(device, torch.float32 if kept_in_fp32(meta) & set(name.split(".")) else TORCH_DTYPES[dtype])
 

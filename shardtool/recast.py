@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -59,13 +60,15 @@ class Recast:
         self.device = torch.device(device)
         self._piece = PIECE if device == "cpu" else PIECE_TO_DEVICE
         self._checkpoint = checkpoint
-        self._files = {file.path: OpenFile(file.path) for file in checkpoint.files}
         floats = _to_be_read(checkpoint, dtype, device)
         self.tensors = (
             _allocate(floats, dtype)
             if device == "cpu"
             else {name: torch.empty(f.info.shape, dtype=dtype, device=device) for name, f in floats.items()}
         )
+        with ExitStack() as stack:
+            self._files = {file.path: stack.enter_context(OpenFile(file.path)) for file in checkpoint.files}
+            self._opened = stack.pop_all()
         self._pieces: queue.SimpleQueue[_Piece] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
         self._count = 0
@@ -90,10 +93,10 @@ class Recast:
 
     def _work(self) -> None:
         torch.set_num_threads(1)  # this thread's own setting: the threads here are the parallelism
-        # From page-locked memory, a GPU fetches the data itself.
-        buffer = torch.empty(self._piece, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        scratch = torch.empty(self._piece // 2 if self.dtype.itemsize == 2 else 0, dtype=torch.float32)
         try:
+            # From page-locked memory, a GPU fetches the data itself.
+            buffer = torch.empty(self._piece, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+            scratch = torch.empty(self._piece // 2 if self.dtype.itemsize == 2 else 0, dtype=torch.float32)
             while not self._stop.is_set():
                 piece = self._pieces.get_nowait()
                 _cast(piece, buffer, scratch)
@@ -122,9 +125,7 @@ class Recast:
         self._stop.set()
         for thread in self._threads:
             thread.join()
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._opened.close()
 
 
 def start_recast(part: Part, dtype: Dtype, device: str) -> Recast | None:
@@ -151,27 +152,12 @@ def _to_be_read(checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> dict
 def _cast(piece: _Piece, buffer: torch.Tensor, scratch: torch.Tensor) -> None:
     kind = TORCH_STORED[piece.stored.info.dtype]
     raw = buffer[: piece.count * kind.itemsize]
-    _fill(memoryview(raw.numpy().data), piece.file, piece.stored.offset + piece.first * kind.itemsize)
+    piece.file.read_into(piece.stored.offset + piece.first * kind.itemsize, raw.numpy().data)
     source = raw.view(kind)
     if kind.itemsize == piece.target.dtype.itemsize == 2 and kind != piece.target.dtype:
         # fp16 to bf16 and back is five times slower in one step than through fp32, and rounds the same.
         source = scratch[: piece.count].copy_(source)
     piece.target.copy_(source)
-
-
-def _fill(target: memoryview, file: OpenFile, offset: int) -> None:
-    """Read into ``target`` by position, without a copy on the way. Raises ``InputError`` where the file is shorter."""
-    while target:
-        if hasattr(os, "preadv"):
-            done = os.preadv(file.fd, [target], offset)
-        else:
-            data = file.read_at(offset, len(target))
-            done = len(data)
-            target[:done] = data
-        if not done:
-            raise file.changed(f"ends at byte {offset}, where more was promised")
-        target = target[done:]
-        offset += done
 
 
 def _allocate(floats: Mapping[str, StoredTensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:

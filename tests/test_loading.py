@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import CLIPTextModel, T5EncoderModel
 
 from shardtool.checkpoint.inventory import read_checkpoint
 from shardtool.dtypes import TORCH_DTYPES
-from shardtool.errors import InputError, RefusedError
+from shardtool.errors import InputError, RefusedError, RunError
 from shardtool.events import Advanced, Event, Finished, Note, Started
 from shardtool.load_plan import STRICT, Allowed, plan_component
 from shardtool.load_run import load_planned
@@ -237,6 +238,24 @@ def test_a_cast_that_is_not_wanted_any_more_stops(sd: Path) -> None:
     recast.close()
 
 
+def test_a_cast_that_gets_no_memory_ends_in_that_error(sd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As page-locked memory may be refused; nobody must wait for threads that have ended."""
+    monkeypatch.setattr("shardtool.recast.PIECE", 2**60)
+    recast = Recast(read_checkpoint(sd / "unet"), torch.float16, threads=2)
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            list(recast.progress())
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(20)
+    assert "memory" in errors[0]
+
+
 def test_a_cast_gives_every_tensor_and_counts_every_byte(sd: Path) -> None:
     checkpoint = read_checkpoint(sd / "unet")
     recast = Recast(checkpoint, torch.float16, threads=3)
@@ -254,6 +273,14 @@ def test_on_the_way_to_a_device_every_float_is_read(sd: Path) -> None:
     expected = load_file(sd / "unet" / SINGLE)
     assert recast.tensors.keys() == expected.keys()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in recast.tensors.items())
+
+
+def test_a_model_whose_inputs_are_not_known_is_an_error_of_the_run(tmp_path: Path) -> None:
+    unet(num_class_embeds=10).save_pretrained(tmp_path / "unet")
+    plan = plan_component(tmp_path / "unet", Request("cpu", "fp32"))
+    with pytest.raises(RunError) as caught:
+        load_planned(plan, forward=True)
+    assert caught.value.code == "forward_failed"
 
 
 # Where things are

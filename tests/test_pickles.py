@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,28 @@ def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
             bomb.writestr(entry.filename, real.read(entry), compress_type=zipfile.ZIP_DEFLATED)
     with pytest.raises(InputError, match="compressed"):
         convert(tmp_path / "x.bin", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "a\ud800"])
+def test_a_name_that_safetensors_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+    torch.save({name: torch.zeros(4), "b": torch.zeros(4)}, tmp_path / "x.bin")
+    with pytest.raises(InputError, match="can hold none of that name"):
+        convert(tmp_path / "x.bin", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_whatever_is_damaged_is_an_error_that_names_the_file(tmp_path: Path, *, zipped: bool) -> None:
+    """Single bytes: in the archive's directory, its names, and the pickle itself."""
+    torch.save({"a": torch.zeros(4), "b": torch.ones(2)}, tmp_path / "x.bin", _use_new_zipfile_serialization=zipped)
+    raw, drawn = (tmp_path / "x.bin").read_bytes(), random.Random(1)
+    read = PickleReader()
+    for _ in range(400):
+        damaged = bytearray(raw)
+        damaged[drawn.randrange(len(raw))] = drawn.randrange(256)
+        (tmp_path / "x.bin").write_bytes(damaged)
+        with suppress(InputError):
+            read(tmp_path / "x.bin", WeightsName("x"))
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.9])

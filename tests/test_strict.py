@@ -18,7 +18,18 @@ from shardtool.matching import match_names
 from shardtool.meta_model import build_on_meta
 from shardtool.part import read_component
 from shardtool.strict import check_fit
-from tests.models import SINGLE, clip_config, copied, edited, seeded, split, t5_encoder, with_old_names, write_shards
+from tests.models import (
+    SINGLE,
+    clip_config,
+    copied,
+    edited,
+    pixart_pipeline,
+    seeded,
+    split,
+    t5_encoder,
+    with_old_names,
+    write_shards,
+)
 
 Tensors = dict[str, torch.Tensor]
 
@@ -200,6 +211,14 @@ def test_a_config_that_makes_no_model_is_one_error_that_names_it(
     except InputError as error:
         assert error.code in ("config_invalid", "config_absurd")
         assert str(folder / "config.json") in error.message
+
+
+def test_a_norm_that_is_no_name_is_the_config_s_fault(tmp_path: Path) -> None:
+    folder = pixart_pipeline(tmp_path / "p") / "transformer"
+    edited(folder / "config.json", _class_name="Transformer2DModel", norm_type=[])
+    with pytest.raises(InputError) as caught:
+        check_fit(folder, read_checkpoint(folder))
+    assert caught.value.code == "config_invalid"
 
 
 @pytest.mark.parametrize("name", ["DiffusionPipeline", "EulerDiscreteScheduler", "NoSuchModel", "logging"])
