@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ from shardtool.meta_model import build_on_meta
 from shardtool.part import Part, read_component
 
 
-def check_fit(path: Path, checkpoint: Checkpoint) -> tuple[Problem, ...] | None:
+def check_fit(path: Path, checkpoint: Checkpoint, own: tuple[str, str] | None = None) -> tuple[Problem, ...] | None:
     """How ``checkpoint`` fails to fit the model that the ``config.json`` in the component folder ``path`` describes.
 
+    ``own`` is the library and the class that its pipeline names for it, which is then the one that is loaded.
     Empty where it fits; ``None`` where it is quantised, as only its quantiser knows what the packed tensors are for.
     Raises ``InputError`` where there is no config, or no model can be made from it.
     """
     part = read_component(path, variant=checkpoint.name.variant)
+    if own is not None:
+        part = replace(part, library=own[0], class_name=own[1])
     if part.quantised:
         return None
     model = build_on_meta(part)

@@ -12,12 +12,14 @@ from pathlib import Path
 from shardtool.checkpoint.compare import Pair, compare, form, paired
 from shardtool.checkpoint.contents import Contents, Part, survey
 from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_digests, read_entries
-from shardtool.checkpoint.folder import weights_in
+from shardtool.checkpoint.folder import PipelineFolder, read_pipeline, weights_in
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME
 from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import InputError, Problem
 from shardtool.events import Listener, ignore
+from shardtool.part import Part as Component
+from shardtool.part import config_of, is_settings
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,12 @@ def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) 
     contents = survey(path, variant, every_variant=variant is None)
     parts = tuple(Checked(part, _once(_structure_problems(part))) for part in contents.parts)
     problems = contents.problems
-    if fit and contents.kind == "pipeline" and not _is_broken(parts, problems):
-        problems += _partner_problems(path, variant)
+    pipeline = read_pipeline(path) if contents.kind == "pipeline" and parts else None
+    if fit and pipeline is not None and not _is_broken(parts, problems):
+        problems += _partner_problems(pipeline)
     if fit:
-        parts = tuple(_with_fit(part) for part in parts)
+        classes = pipeline.components if pipeline else {}
+        parts = tuple(_with_fit(part, classes.get(part.part.name)) for part in parts)
     return Verification(contents, parts, _once(problems))
 
 
@@ -83,17 +87,30 @@ def _is_broken(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> boo
     return any(problem.severity == "error" for problem in problems) or not all(part.is_sound for part in parts)
 
 
-def _partner_problems(path: Path, variant: str | None) -> tuple[Problem, ...]:
+def _partner_problems(pipeline: PipelineFolder) -> tuple[Problem, ...]:
+    """From the configs alone: which weights lie beside them, and of which variants, has been looked at."""
     from shardtool.fit import check_partners
-    from shardtool.parts import read_parts
+    from shardtool.parts import PipelineParts
 
+    parts: dict[str, Component] = {}
+    problems: list[Problem] = []
+    for name, (library, class_name) in pipeline.components.items():
+        folder = pipeline.folder(name)
+        try:
+            config = None if is_settings(folder) else config_of(folder)
+        except InputError as error:
+            problems.extend(error.as_problems())
+        else:
+            parts[name] = Component(name, library, class_name, folder, config)
     try:
-        return check_partners(read_parts(path, variant=variant))
+        fit = check_partners(PipelineParts(pipeline.path, pipeline.class_name, parts, pipeline.settings))
     except InputError as error:
-        return error.as_problems()
+        fit = error.as_problems()
+    return (*problems, *fit)
 
 
-def _with_fit(found: Checked) -> Checked:
+def _with_fit(found: Checked, own: tuple[str, str] | None) -> Checked:
+    """``own`` is the library and the class that its pipeline names for it."""
     part = found.part
     if part.checkpoint is None or not found.is_sound or not (part.path / CONFIG_NAME).is_file():
         return found
@@ -102,7 +119,7 @@ def _with_fit(found: Checked) -> Checked:
     from shardtool.strict import check_fit
 
     try:
-        problems = check_fit(part.path, part.checkpoint)
+        problems = check_fit(part.path, part.checkpoint, own)
     except InputError as error:
         problems = error.as_problems()
     return found if problems is None else found.after("fit", problems)

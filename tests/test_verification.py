@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from diffusers import UNet2DConditionModel
+from diffusers import StableDiffusionPipeline, UNet2DConditionModel
+from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 from safetensors.torch import load_file, save_file
+from transformers import CLIPConfig
 
 from shardtool.checkpoint.contents import survey
 from shardtool.checkpoint.digests import fingerprint
@@ -20,7 +22,7 @@ from shardtool.checkpoint.reading import TensorReader
 from shardtool.errors import UsageError
 from shardtool.verification import Verification, verify_against, verify_headers, verify_values
 from tests.corpus.base import write_component, write_pipeline
-from tests.models import vae
+from tests.models import copied, edited, vae
 from tests.test_fuzz import INPUTS, put
 
 
@@ -120,6 +122,26 @@ def test_parts_of_a_pipeline_that_do_not_fit_each_other_are_told(tmp_path: Path,
     found = verify_headers(pipeline)
     assert found.problems, "the width of the cross attention is no longer that of the text encoders"
     assert verify_headers(pipeline, fit=False).errors == ()
+
+
+def test_a_pipeline_of_one_variant_alone_is_whole(tmp_path: Path, sd: Path) -> None:
+    pipe = StableDiffusionPipeline.from_pretrained(sd, torch_dtype=torch.float16)
+    pipe.save_pretrained(tmp_path / "p", variant="fp16")
+    assert codes(verify_headers(tmp_path / "p")) == []
+    assert codes(verify_headers(tmp_path / "p", "fp16")) == []
+
+
+def test_the_pipeline_says_of_which_library_a_component_is(tmp_path: Path, sd: Path) -> None:
+    """The safety checker's own config names a class without saying that it is one of diffusers."""
+    base = copied(sd, tmp_path / "p")
+    sides = {"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 1, "num_attention_heads": 4}
+    text, vision = {**sides, "vocab_size": 49408}, {**sides, "image_size": 30, "patch_size": 10}
+    config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    StableDiffusionSafetyChecker(config).save_pretrained(base / "safety_checker")
+    edited(base / "model_index.json", safety_checker=["stable_diffusion", "StableDiffusionSafetyChecker"])
+    found = verify_headers(base)
+    assert codes(found) == []
+    assert all("fit" in part.checked for part in found.parts if part.part.checkpoint)
 
 
 def test_without_a_config_there_is_no_fit_to_check(unet: Path) -> None:
