@@ -59,7 +59,8 @@ class Request:
 class HubServer:
     """Both ports, in threads.
 
-    ``cuts`` maps a file's path to how often it is cut off in the middle, ``recorded`` to a size that is not its own.
+    ``cuts`` maps a file's path to how often it is cut off in the middle, ``recorded`` to a size that is not its own,
+    ``altered`` to entries of its record that are not the Hub's.
     ``ailment`` is what the Hub's port suffers from: ``"down"`` (HTTP 503), ``"busy"`` (429), or ``"page"``: it answers
     everything with a web page, as a hotel's network does. ``delay`` is seconds for every 256 kB of a body.
     """
@@ -69,6 +70,7 @@ class HubServer:
         self.requests: list[Request] = []
         self.cuts: dict[str, int] = {}
         self.recorded: dict[str, int] = {}
+        self.altered: dict[str, dict[str, object]] = {}
         self.ailment = ""
         self.delay = 0.0
         self._hub = _listen(self, _Hub)
@@ -76,7 +78,7 @@ class HubServer:
 
     def reset(self) -> None:
         """Forget the repos, the requests and all ailments."""
-        for kept in (self.repos, self.requests, self.cuts, self.recorded):
+        for kept in (self.repos, self.requests, self.cuts, self.recorded, self.altered):
             kept.clear()
         self.ailment = ""
 
@@ -244,7 +246,10 @@ class _Hub(_Answers):
         elif kind == "tree":
             self.send_json([_tree_entry(path, data) for path, data in files.items()])
         else:
-            described = [_sibling(path, data, self.hub.recorded.get(path)) for path, data in files.items()]
+            described = [
+                _sibling(path, data, self.hub.recorded.get(path)) | self.hub.altered.get(path, {})
+                for path, data in files.items()
+            ]
             commit = repo.revisions.get(revision, revision)
             self.send_json({"id": name, "modelId": name, "sha": commit, "siblings": described, "gated": repo.gated})
 

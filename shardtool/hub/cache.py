@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from pathlib import Path
 
 from huggingface_hub import constants
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 _MODELS = "models--"
 
@@ -34,13 +37,17 @@ def snapshot(repo: str, commit: str) -> Path:
 
 def cached_commit(repo: str, revision: str) -> str | None:
     """The commit that ``revision`` (a branch, a tag or a commit) means in the cache."""
-    if ".." in Path(revision).parts or Path(revision).is_absolute():
+    if _leads_out(revision):
         return None
     try:
         commit = (repo_folder(repo) / "refs" / revision).read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         commit = revision
-    return commit if "/" not in commit and snapshot(repo, commit).is_dir() else None
+    return commit if COMMIT.fullmatch(commit) and snapshot(repo, commit).is_dir() else None
+
+
+def _leads_out(revision: str) -> bool:
+    return ".." in Path(revision).parts or Path(revision).is_absolute()
 
 
 def cached_paths(folder: Path) -> list[str]:
@@ -53,7 +60,7 @@ def cached_paths(folder: Path) -> list[str]:
 
 def record_revision(repo: str, revision: str, commit: str) -> None:
     """Remember what ``revision`` means, so that it is found without the network. Replaces the file in one step."""
-    if revision == commit or cached_commit(repo, revision) == commit:
+    if revision == commit or _leads_out(revision) or cached_commit(repo, revision) == commit:
         return
     path = repo_folder(repo) / "refs" / revision
     staged = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")

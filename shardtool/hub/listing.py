@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from huggingface_hub import HfApi, constants
+from huggingface_hub.hf_api import RepoSibling
 
 from shardtool.errors import HubError
+from shardtool.hub.cache import COMMIT
 from shardtool.hub.trouble import explained, no_hub
 from shardtool.source import HubSource
 
 TIMEOUT = 10.0
 """Seconds until a Hub that does not answer counts as unreachable."""
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LARGEST = 2**43
+"""No file on the Hub has as many bytes, and a file system need not take a name for more."""
+
+_LONGEST = 255
+"""Bytes that a file system takes for one name."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +74,30 @@ def look_up(source: HubSource) -> Listing:
             if type(error).__module__.startswith("huggingface_hub"):
                 raise
             raise no_hub(source) from error
-    if info.sha is None or not _COMMIT.fullmatch(info.sha) or info.siblings is None:
+    if not isinstance(info.sha, str) or not COMMIT.fullmatch(info.sha) or info.siblings is None:
         raise no_hub(source)
-    files = {
-        file.rfilename: Stored(file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id or "")
-        for file in info.siblings
-        if _is_plain(file.rfilename)
-    }
+    try:
+        files = {file.rfilename: _stored(file) for file in info.siblings if _is_plain(file.rfilename)}
+    except (ValueError, AttributeError) as error:
+        raise no_hub(source) from error
+    if any(str(folder) in files for path in files for folder in PurePosixPath(path).parents):
+        raise no_hub(source)  # a file that is a folder too
     return Listing(source.repo, source.revision or constants.DEFAULT_REVISION, info.sha, files)
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a path stays inside the repo; others are passed over, as nothing could ask for them."""
-    return not path.startswith("/") and "\\" not in path and not {"", ".", ".."} & set(path.split("/"))
+    """Whether a path stays inside the repo and can be one; others are passed over, as nothing could ask for them."""
+    names = path.encode("utf-8", "surrogatepass").split(b"/")
+    is_path = b"" not in names and not {".", ".."} & set(path.split("/")) and max(map(len, names)) <= _LONGEST
+    return is_path and not any(char in "\\\0" or "\ud800" <= char <= "\udfff" for char in path)
+
+
+def _stored(file: RepoSibling) -> Stored:
+    """The record of a file. Raises ``ValueError`` where it is none; the client passes on whatever it is told."""
+    size, blob = file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id or ""
+    if type(size) is not int or type(blob) is not str or not 0 <= size < _LARGEST:
+        raise ValueError(f"{file.rfilename}: {size!r} bytes as {blob!r}")
+    return Stored(size, blob)
 
 
 def place_of(source: HubSource, paths: Iterable[str]) -> Place | None:

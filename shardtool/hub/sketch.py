@@ -16,6 +16,7 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_st
 
 from shardtool.checkpoint.header import MAX_HEADER
 from shardtool.checkpoint.index import INDEX_LIMIT
+from shardtool.errors import HubError
 from shardtool.hub.listing import TIMEOUT, Listing, Place
 
 FIRST_READ = 32 * 1024
@@ -75,7 +76,7 @@ def _start(listing: Listing, path: str, *, header_only: bool) -> bytes:
 
 
 def _range(listing: Listing, path: str, begin: int, end: int) -> bytes:
-    """The bytes from ``begin`` up to ``end`` of a file. A server that sends more is cut off."""
+    """The bytes from ``begin`` up to ``end`` of a file. A server that sends more is cut off, less is an error."""
     if begin >= end:
         return b""
     url = hf_hub_url(listing.repo, path, revision=listing.commit)
@@ -88,4 +89,12 @@ def _range(listing: Listing, path: str, begin: int, end: int) -> bytes:
             data += chunk
             if len(data) >= wanted:
                 break
+    if len(data) < wanted:
+        size = listing.files[path].size
+        raise HubError(
+            f"{listing.repo}/{path}: ends at byte {end - wanted + len(data):,}, the Hub's record says {size:,}",
+            code="download_incomplete",
+            path=f"{listing.repo}/{path}",
+            hint="run it again; if it stays so, the repo itself is damaged",
+        )
     return bytes(data[wanted - (end - begin) : wanted])

@@ -65,7 +65,8 @@ def explain(error: Exception, source: HubSource) -> ShardtoolError | None:
         return _no_network(source)
     if isinstance(error, HFValidationError):
         return InputError(f"{source.text}: is no name of a repo: {error}", code="repo_invalid", path=source.text)
-    if isinstance(error, FileMetadataError) or type(error).__name__ == "InvalidURL":
+    # A redirect to no address, or a commit that leads out of the cache.
+    if isinstance(error, FileMetadataError | ValueError) or type(error).__name__ == "InvalidURL":
         return no_hub(source)
     return _on_disk(error, source) if isinstance(error, OSError) else None
 

@@ -100,6 +100,48 @@ def test_an_endpoint_that_is_no_address_is_said(ask: Ask) -> None:
     assert "HF_ENDPOINT=http://127.0.0.1:port" in got["error"]["message"]
 
 
+ALTERED: list[dict[str, object]] = [
+    {"rfilename": 5},
+    {"rfilename": "config.json/x.safetensors"},
+    {"size": "many"},
+    {"size": -5},
+    {"size": 1.5},
+    {"size": 2**70},
+    {"lfs": None, "blobId": 7},
+]
+
+
+@pytest.mark.parametrize("entries", ALTERED)
+def test_a_record_that_is_none_is_not_the_hub_s(
+    ask: Ask, hub: HubServer, repo: str, sharded: Path, entries: dict[str, object]
+) -> None:
+    hub.add(repo, sharded)
+    hub.altered[SHARDS[1]] = entries
+    for got in ask(call(repo), call(repo, look=True)):
+        assert (got["error"]["code"], got["exit_code"]) == ("not_a_hub", 6)
+
+
+@pytest.mark.parametrize("name", ["a\0.safetensors", f"{'a' * 300}.safetensors", "a\ud800.safetensors"])
+def test_a_name_that_no_file_can_have_is_passed_over(
+    ask: Ask, hub: HubServer, repo: str, sharded: Path, name: str
+) -> None:
+    hub.add(repo, {**files_of(sharded), "other.safetensors": b"x"})
+    hub.altered["other.safetensors"] = {"rfilename": name}
+    looked, got = ask(call(repo, look=True), call(repo))
+    assert len(looked["found"]["parts"]) == 1
+    assert INDEX in got["files"]
+
+
+def test_a_file_that_is_shorter_than_its_record_is_not_judged_by_what_came(
+    ask: Ask, hub: HubServer, repo: str, sharded: Path
+) -> None:
+    hub.add(repo, sharded)
+    hub.recorded["config.json"] = 1000
+    [got] = ask(call(repo, look=True))
+    assert (got["error"]["code"], got["exit_code"]) == ("download_incomplete", 6)
+    assert f"{repo}/config.json" in got["error"]["message"]
+
+
 @pytest.mark.parametrize("text", ["org/a--b", "org/-name", f"org/{'x' * 100}"])
 def test_what_cannot_be_a_repo_s_name_is_said_without_asking(ask: Ask, hub: HubServer, text: str) -> None:
     [got] = ask(call(text))
