@@ -44,10 +44,13 @@ def roots(names: Iterator[str]) -> set[str]:
 
 
 def test_the_list_of_packages_is_complete() -> None:
-    """A sub-package that is forgotten works in a checkout and is missing from the wheel."""
+    """A sub-package that is forgotten works in a checkout and is missing from the wheel; of a folder of data that is
+    not named, setuptools warns at length."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     listed = set(settings["tool"]["setuptools"]["packages"])
+    demo = ROOT / "shardtool/demo"
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "shardtool").rglob("__init__.py")}
+    folders |= {path.relative_to(ROOT) for path in (demo, *demo.iterdir()) if path.is_dir()}
     assert listed == {".".join(folder.parts) for folder in folders} | {"shardtool_cli"}
 
 

@@ -12,7 +12,9 @@ from shardtool.checkpoint.folder import PipelineFolder
 from shardtool.checkpoint.names import PIPELINE_NAME
 from shardtool.errors import Problem
 
-_WITHOUT_WEIGHTS = re.compile(r"(Tokenizer(Fast)?|Scheduler|Processor(Fast)?|FeatureExtractor|Watermarker|Guidance)$")
+_WITHOUT_WEIGHTS = re.compile(
+    r"(Tokenizer(Fast)?|Scheduler|Processor(Fast|Pil)?|FeatureExtractor|Watermarker|Guidance)$"
+)
 
 
 def needs_weights(class_name: str) -> bool:
