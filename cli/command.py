@@ -12,7 +12,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from shardtool.errors import ShardtoolError
+from shardtool.errors import RunError, ShardtoolError
+from shardtool.foreign_code import short_of_memory
 
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import Output
@@ -70,7 +71,8 @@ def group_of(commands: tuple[Command, ...]) -> type[TyperGroup]:
 def register(app: typer.Typer, function: Callable[Concatenate[Output, P], None]) -> None:
     """Make ``function(out, …)`` a command of ``app`` under its own name, with the common options.
 
-    A ``ShardtoolError`` becomes a short message and its exit code; anything else is a bug and left to ``main``.
+    A ``ShardtoolError`` becomes a short message and its exit code, and so does short memory, which can show anywhere;
+    anything else is a bug and left to ``main``.
     """
     name = function.__name__
 
@@ -85,6 +87,17 @@ def register(app: typer.Typer, function: Callable[Concatenate[Output, P], None])
         except KeyboardInterrupt:
             out.say("interrupted")
             raise
+        except Exception as error:
+            reason = short_of_memory(error)
+            if reason is None:
+                raise
+            short = RunError(
+                f"out of memory: {reason}",
+                code="out_of_memory",
+                hint="free some or allow more; `load --dry-run` and `generate --dry-run` tell what a run needs",
+            )
+            out.fail(short)
+            raise typer.Exit(short.exit_code) from error
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

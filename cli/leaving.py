@@ -1,6 +1,7 @@
 """How the process ends: an exit code for every way out, and what has to be said of it.
 
-70 is a bug, 130 Ctrl-C, 143 SIGTERM, 141 a reader that has gone, 5 an output that could not be written.
+70 is a bug, 130 Ctrl-C, 143 SIGTERM, 141 a reader that has gone, 5 an output that could not be written or memory that
+was short before a command had begun.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, NoReturn
 import typer
 
 from shardtool.errors import UsageError
+from shardtool.foreign_code import short_of_memory
 
 from .output import Output, show
 
@@ -80,6 +82,8 @@ def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
             print(f"error: the output cannot be written: {fault.strerror}", file=sys.stderr, flush=True)
         elif code == 70:
             _report_bug(ended)
+        elif code == 5 and not isinstance(ended, SystemExit):
+            print(f"error: out of memory: {show(short_of_memory(ended))}", file=sys.stderr, flush=True)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Taking torch's threads down one by one was seen to abort now and then ("terminate called without an active
         # exception"), after the work was done; torchrun then ends the other processes, which are still at theirs.
@@ -95,8 +99,8 @@ def _exit_code(ended: BaseException) -> int:
         return 130
     if any(isinstance(cause, BrokenPipeError) for cause in causes):
         return 141  # as a shell says of SIGPIPE; Typer's own 1 would mean that the answer is "no"
-    if not isinstance(ended, SystemExit):
-        return 70  # the commands catch what they know
+    if not isinstance(ended, SystemExit):  # the commands catch what they know
+        return 70 if short_of_memory(ended) is None else 5
     return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
 
 

@@ -48,9 +48,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def restore(scheduler: Any, state: Mapping[str, Any]) -> None:
-    """Put ``state`` back, as far as the scheduler has these attributes."""
+    """Put ``state`` back, as far as it is of what ``state_of`` takes; nothing else of a scheduler is to be set."""
+    known = state_of(scheduler).keys()
     for name, value in state.items():
-        if name in vars(scheduler):
+        if name in known:
             setattr(scheduler, name, value)
 
 
@@ -113,7 +114,9 @@ def read_kept(path: Path) -> Kept:
         if header.get("schema") != SCHEMA:
             raise ValueError("holds no latents of a picture that was stopped")
         state = {name: _unpack(value, tensors) for name, value in header["scheduler"].items()}
-        return Kept(int(header["step"]), tensors["latents"], state, tensors["generator"], header["record"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if type(step := header["step"]) is not int or not isinstance(record := header["record"], dict):
+            raise ValueError("says nothing that makes sense of how far its picture has come")
+        return Kept(step, tensors["latents"], state, tensors["generator"], record)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         code = "file_missing" if isinstance(error, FileNotFoundError) else "latents_invalid"
         raise InputError(f"{path}: {error}", code=code, path=path) from error

@@ -7,7 +7,7 @@ applied gives a picture that nobody asked for.
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 
+from shardtool.checkpoint.strict_json import parse_json_object
 from shardtool.errors import InputError, RefusedError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.images.resolve import LoraFile
@@ -66,10 +67,11 @@ def add_loras(built: BuiltPipeline, loras: tuple[LoraFile, ...], *, on_event: Li
 def _add(pipe: Any, lora: LoraFile) -> None:
     tensors, settings = _read(lora)
     modules = {name: _modules(pipe, name) for name in ("unet", "text_encoder", "text_encoder_2")}
+    flat = {component: {_flat(name): name for name in names} for component, names in modules.items()}
     pairs: dict[tuple[str, str], _Pair] = {}
     strays: list[str] = []
     for key, tensor in _sgm_renamed(tensors, pipe.unet.config).items():
-        place = _place(key, modules)
+        place = _place(key, modules, flat)
         if place is None:
             strays.append(key)
         else:
@@ -107,10 +109,9 @@ def _read(lora: LoraFile) -> tuple[dict[str, torch.Tensor], Mapping[str, Any]]:
         with safe_open(lora.path, "pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
             metadata = file.metadata() or {}
-        settings = json.loads(metadata.get("lora_adapter_metadata", "{}"))
+        return tensors, parse_json_object(metadata.get("lora_adapter_metadata", "{}").encode())
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{lora.path}: {error}", code="lora_invalid", path=lora.path) from error
-    return tensors, settings if isinstance(settings, dict) else {}
 
 
 def _modules(pipe: Any, component: str) -> dict[str, torch.nn.Module]:
@@ -130,13 +131,13 @@ def _sgm_renamed(tensors: dict[str, torch.Tensor], config: Any) -> dict[str, tor
     return renamed
 
 
-def _place(key: str, modules: Mapping[str, Mapping[str, torch.nn.Module]]) -> tuple[str, str] | None:
-    """(component, module) that a tensor is for, if the model has it."""
+def _place(
+    key: str, modules: Mapping[str, Mapping[str, torch.nn.Module]], flat: Mapping[str, Mapping[str, str]]
+) -> tuple[str, str] | None:
+    """(component, module) that a tensor is for, if the model has it; ``flat`` is ``_flat`` name → name of each."""
     if found := _FLAT.fullmatch(key):
         component = _FLAT_COMPONENTS[found["component"]]
-        flat = found["module"]
-        names = (name for name in modules[component] if _flat(name) in (flat, flat.removeprefix("text_model_")))
-        name = next(names, None)
+        name = flat[component].get(found["module"].removeprefix("text_model_"))
         return None if name is None else (component, name)
     if found := _DOTTED.fullmatch(key):
         for name in _spellings(found["module"]):
@@ -162,7 +163,7 @@ def _spellings(module: str) -> Iterator[str]:
 def _collect(pair: _Pair, key: str, tensor: torch.Tensor) -> None:
     pair.keys.append(key)
     if key.endswith("alpha"):
-        pair.alpha = float(tensor)
+        pair.alpha = float(tensor) if tensor.numel() == 1 else math.nan  # which is told when it is used
     elif "lora_A" in key or "down" in key.rsplit("lora", 1)[-1]:
         pair.down = tensor
     else:
@@ -180,9 +181,7 @@ def _merge(lora: LoraFile, module: torch.nn.Module, name: str, pair: _Pair, alph
     weight, down, up = module.weight, pair.down, pair.up
     if not isinstance(weight, torch.Tensor) or down is None or up is None:
         raise TypeError(name)
-    rank = down.shape[0]
-    delta = up.flatten(1).float() @ down.flatten(1).float() if up.shape[1:2] == (rank,) else torch.empty(0)
-    if delta.numel() != weight.numel() or delta.shape[0] != weight.shape[0]:
+    if not _makes(tuple(up.shape), tuple(down.shape), tuple(weight.shape)):
         raise InputError(
             f"{lora.path}: {name}: up {tuple(up.shape)} and down {tuple(down.shape)} do not make a weight of "
             f"{tuple(weight.shape)}",
@@ -191,7 +190,22 @@ def _merge(lora: LoraFile, module: torch.nn.Module, name: str, pair: _Pair, alph
             tensor=pair.keys[0],
             hint="is it a LoRA for this model?",
         )
-    factor = lora.scale * (alpha if alpha is not None else rank) / rank
+    factor = lora.scale * (alpha if alpha is not None else len(down)) / len(down)
     with torch.no_grad():
-        merged = weight.float() + factor * delta.reshape(weight.shape).to(weight.device)
-        weight.copy_(merged.to(weight.dtype))
+        delta = factor * (up.flatten(1).float() @ down.flatten(1).float())
+        if not bool(torch.isfinite(delta).all()):
+            raise InputError(
+                f"{lora.path}: {name}: what it adds is NaN or infinite",
+                code="lora_invalid",
+                path=lora.path,
+                tensor=pair.keys[0],
+                hint="fetch the file again",
+            )
+        weight.copy_((weight.float() + delta.reshape(weight.shape).to(weight.device)).to(weight.dtype))
+
+
+def _makes(up: tuple[int, ...], down: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+    """Whether (out, rank, …) times (rank, in, …) has the shape of ``weight``; asked before anything is multiplied."""
+    if len(up) < 2 or len(down) < 2 or not up[1] == down[0] > 0 or math.prod(up[2:]) != 1:
+        return False
+    return up[0] == weight[0] and math.prod(down[1:]) == math.prod(weight[1:])

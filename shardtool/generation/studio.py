@@ -19,10 +19,10 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from PIL import Image
 
-from shardtool.errors import RunError, ShardtoolError
+from shardtool.errors import InputError, RunError, ShardtoolError
 from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
-from shardtool.foreign_code import is_fault, reason_of
-from shardtool.generation.decoding import decode, preview
+from shardtool.foreign_code import is_fault, reason_of, short_of_memory
+from shardtool.generation.decoding import Decoded, decode, preview
 from shardtool.generation.denoising import denoise, generator_for, make_scheduler, pipeline_for
 from shardtool.generation.encoding import PromptEncoder
 from shardtool.generation.kept import Kept, restore, skipping, state_of
@@ -97,31 +97,16 @@ class Studio:
         Raises ``RunError`` where the model fails, the result is no picture, or memory runs out.
         """
         started = time.perf_counter()
-        settings = job.settings
-        if settings.task not in self._pipes:
-            self._pipes[settings.task] = pipeline_for(self.built.pipe, settings.task)
-        pipe = self._pipes[settings.task]
-        scheduler, lost = make_scheduler(self._scheduler, settings.scheduler)
-        self._tell_lost(settings.scheduler, lost)
-        generator = generator_for(job.seed)
         try:
-            with quiet(), torch.inference_mode(), ExitStack() as stack:
-                resume = stack.enter_context(skipping(pipe.unet)) if begun is not None and begun.step else None
-                steps = _Steps(self, job, pipe, scheduler, generator, begun, resume)
-                latents = denoise(pipe, scheduler, settings, self._encoder.encode(settings), generator, steps)
-                try:
-                    decoded = decode(pipe, latents)
-                except RunError as error:
-                    raise self._no_picture(job, error, steps.state(settings.steps_run, latents)) from error
+            with quiet(), torch.inference_mode():
+                decoded, scheduler = self._make(job, begun)
             self.built.pipe.maybe_free_model_hooks()
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            raise _out_of_memory(self.built) from error
         except ShardtoolError:
             raise
         except BaseException as error:  # classes of elsewhere, with configs of elsewhere, can fail in any way
             if not is_fault(error):
                 raise
-            if isinstance(error, RuntimeError) and "memory" in str(error).lower():
+            if short_of_memory(error) is not None:
                 raise _out_of_memory(self.built) from error
             raise _model_failed(self.built, error) from error
         finally:
@@ -130,10 +115,26 @@ class Studio:
             text = f"image {job.index} (seed {job.seed}): the VAE gave no picture in {self.built.placement.dtype}"
             self.on_event(Note("vae_retried", f"{text}, decoded again in fp32", warning=True))
         if self.show is not None:
-            self.show(job, settings.steps_run, decoded.image)
+            self.show(job, job.settings.steps_run, decoded.image)
         seconds = time.perf_counter() - started
-        config = dict(scheduler.config)
-        return Picture(job, decoded.image, decoded.pixel_sha256, config, seconds, retried=decoded.retried)
+        return Picture(job, decoded.image, decoded.pixel_sha256, scheduler, seconds, retried=decoded.retried)
+
+    def _make(self, job: Job, begun: Kept | None) -> tuple[Decoded, dict[str, Any]]:
+        """The picture, and the config of the scheduler that it was made with."""
+        settings = job.settings
+        if settings.task not in self._pipes:
+            self._pipes[settings.task] = pipeline_for(self.built.pipe, settings.task)
+        pipe = self._pipes[settings.task]
+        scheduler, lost = make_scheduler(self._scheduler, settings.scheduler)
+        self._tell_lost(settings.scheduler, lost)
+        with ExitStack() as stack:
+            resume = stack.enter_context(skipping(pipe.unet)) if begun is not None and begun.step else None
+            steps = _Steps(self, job, pipe, scheduler, generator_for(job.seed), begun, resume)
+            latents = denoise(pipe, scheduler, settings, self._encoder.encode(settings), steps.generator, steps)
+        try:
+            return decode(pipe, latents), dict(scheduler.config)
+        except RunError as error:
+            raise self._no_picture(job, error, steps.state(settings.steps_run, latents)) from error
 
     def _no_picture(self, job: Job, error: RunError, kept: Kept) -> RunError:
         where = f"; latents kept in {self.keep(job, kept)}" if self.keep is not None else ""
@@ -166,6 +167,9 @@ class _Steps:
         steps, is_whole = -(-done // order), done % order == 0 or done == self.pipe.num_timesteps
         if is_whole:
             studio.step_done(studio.on_event)
+        if begun is not None and (begun.step > self.pipe.num_timesteps or begun.latents.shape != latents.shape):
+            message = f"{self.job.path}: the latents to go on with are of another picture"
+            raise InputError(message, code="latents_invalid", path=self.job.path)
         if begun is not None and done <= begun.step:
             if done == begun.step and self.resume is not None:
                 self.resume()

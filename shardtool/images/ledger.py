@@ -71,7 +71,7 @@ class Ledger:
 def _parse(line: str) -> Entry | None:
     try:
         found: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
-from shardtool.errors import InputError, RunError
+from shardtool.errors import InputError, RunError, ShardtoolError
 from shardtool.events import Event, Note
-from shardtool.generation.kept import Kept, read_kept, write_kept
+from shardtool.generation.kept import SCHEMA, Kept, read_kept, restore, write_kept
 from shardtool.generation.studio import Studio, generate_images
 from shardtool.images.settings import Job
 from shardtool.pipeline import BuiltPipeline
@@ -210,6 +212,61 @@ def test_any_other_file_is_an_input_error(tmp_path_factory: pytest.TempPathFacto
     with pytest.raises(InputError) as error:
         read_kept(path)
     assert error.value.code == "latents_invalid"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[" * 100_000,
+        "[]",
+        json.dumps({"schema": SCHEMA, "step": 1, "scheduler": {"a": {"tensor": "nowhere"}}, "record": {}}),
+        json.dumps({"schema": SCHEMA, "step": 1, "scheduler": [], "record": {}}),
+        json.dumps({"schema": SCHEMA, "step": float("inf"), "scheduler": {}, "record": {}}),
+        json.dumps({"schema": SCHEMA, "step": True, "scheduler": {}, "record": {}}),
+        json.dumps({"schema": SCHEMA, "step": 1, "scheduler": {}, "record": "none"}),
+    ],
+)
+def test_latents_that_say_what_makes_no_sense_are_an_input_error(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "l.safetensors"
+    save_file({"latents": torch.ones(1), "generator": torch.ones(1)}, path, metadata={"shardtool": header})
+    with pytest.raises(InputError) as error:
+        read_kept(path)
+    assert error.value.code == "latents_invalid"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"step": 10**6}, InputError),
+        ({"latents": torch.ones(1, 4, 3, 3)}, InputError),
+        ({"generator": torch.ones(3)}, RunError),
+        ({"scheduler": {"sigmas": 1}}, RunError),
+    ],
+)
+def test_latents_of_another_picture_make_none(
+    fresh: BuiltPipeline, changes: dict[str, Any], expected: type[ShardtoolError]
+) -> None:
+    (job,) = planned(prompts=["dog"], seed=["7"]).jobs
+    generator = torch.Generator("cpu").manual_seed(7).get_state()
+    begun = replace(Kept(1, torch.ones(1, 4, 8, 8), {}, generator, {}), **changes)
+    with pytest.raises(expected):
+        Studio(fresh).make(job, begun)
+
+
+def test_only_what_changes_from_step_to_step_is_put_back(fresh: BuiltPipeline) -> None:
+    scheduler = fresh.pipe.scheduler
+    before = dict(scheduler.config)
+    restore(scheduler, {"_internal_dict": [], "config": [], "set_timesteps": None, "no_such": 1})
+    assert dict(scheduler.config) == before
+    assert callable(scheduler.set_timesteps)
+    assert not hasattr(scheduler, "no_such")
+
+
+def test_a_scheduler_that_its_config_does_not_make_is_an_error_of_the_run(fresh: BuiltPipeline) -> None:
+    fresh.pipe.scheduler.register_to_config(beta_schedule="banana")
+    with pytest.raises(RunError, match="banana") as error:
+        dog(fresh)
+    assert error.value.code == "model_failed"
 
 
 def test_steps_is_the_number_of_runs(built: BuiltPipeline) -> None:

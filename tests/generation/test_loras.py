@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from shardtool.errors import InputError, RefusedError
 from shardtool.generation.loras import add_loras
@@ -148,6 +148,44 @@ def test_a_damaged_file_is_an_input_error(fresh: BuiltPipeline, tmp_path: Path) 
     path.write_bytes(b"no safetensors")
     with pytest.raises(InputError) as error:
         add_loras(fresh, (LoraFile("l", path, 1.0),))
+    assert error.value.code == "lora_invalid"
+
+
+FIRST = f"unet.{MODULES['unet'][0]}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {f"{FIRST}.lora_A.weight": torch.tensor(1.0)},
+        {f"{FIRST}.lora_A.weight": torch.ones(4)},
+        {f"{FIRST}.lora_A.weight": torch.ones(0, 64), f"{FIRST}.lora_B.weight": torch.ones(64, 0)},
+        {f"{FIRST}.lora_A.weight": torch.ones(1, 10**6), f"{FIRST}.lora_B.weight": torch.ones(10**6, 1)},
+        {f"{FIRST}.lora_B.weight": torch.ones(64, 4, 2)},
+        {f"{FIRST}.lora_B.weight": torch.tensor(1, dtype=torch.int64)},
+    ],
+)
+def test_matrices_of_odd_shapes_are_refused_before_they_are_multiplied(
+    fresh: BuiltPipeline, tmp_path: Path, changes: dict[str, torch.Tensor]
+) -> None:
+    with pytest.raises(InputError, match="do not make a weight of") as error:
+        add_loras(fresh, (one_lora(fresh, tmp_path / "l.safetensors", **changes),))
+    assert error.value.code == "lora_unfit"
+
+
+@pytest.mark.parametrize("alpha", [torch.tensor(torch.nan), torch.tensor(torch.inf), torch.ones(2), torch.ones(0)])
+def test_a_factor_that_is_no_number_is_refused(fresh: BuiltPipeline, tmp_path: Path, alpha: torch.Tensor) -> None:
+    with pytest.raises(InputError, match="NaN or infinite") as error:
+        add_loras(fresh, (one_lora(fresh, tmp_path / "l.safetensors", **{f"{FIRST}.alpha": alpha}),))
+    assert error.value.code == "lora_invalid"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "[]", '{"a": 1, "a": 2}', '{"unet.lora_alpha": NaN}'])
+def test_settings_that_are_no_json_object_are_an_input_error(fresh: BuiltPipeline, tmp_path: Path, text: str) -> None:
+    lora = one_lora(fresh, tmp_path / "l.safetensors")
+    save_file(load_file(lora.path), lora.path, metadata={"lora_adapter_metadata": text})
+    with pytest.raises(InputError) as error:
+        add_loras(fresh, (lora,))
     assert error.value.code == "lora_invalid"
 
 
