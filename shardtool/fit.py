@@ -20,6 +20,9 @@ from shardtool.parts import PipelineParts
 _TIME_IDS = 6
 """Numbers in SDXL's size conditioning: original size, crop, target size. The refiner has five, with a score."""
 
+_STEPS = 100_000
+"""Steps of training that a scheduler may have tables for; real ones have 1000."""
+
 _SCALES = ("scaling_factor", "shift_factor", "latents_mean", "latents_std")
 
 
@@ -56,8 +59,15 @@ def _misfit(parts: PipelineParts, name: str, fault: str, identity: str | None = 
         "partner_mismatch",
         f"{path}: this {name} does not fit the pipeline ({parts.class_name}): {fault}{looks}",
         path,
-        hint=f"use parts that were made for each other: another {name}, or the pipeline and encoders it belongs to",
+        hint=f"use parts that were made for each other: {_replaced(parts)}",
     )
+
+
+def _replaced(parts: PipelineParts) -> str:
+    """Which parts come from elsewhere, as one of these is the likeliest not to belong."""
+    own = [name for name, part in parts.parts.items() if part.folder.is_relative_to(parts.path)]
+    others = [name for name in (*parts.parts, *parts.given) if name not in own]
+    return f"{', '.join(others)} came from elsewhere" if others else "fetch all of the pipeline from one place"
 
 
 def _unet_problems(parts: PipelineParts, family: Family) -> Iterator[Problem]:
@@ -165,6 +175,9 @@ def _scheduler_problems(parts: PipelineParts, family: Family) -> Iterator[Proble
         return
     path = scheduler.folder / SCHEDULER_NAME
     config = read_json_object(path, code="config_invalid") if path.exists() else {}
+    if (steps := config.get("num_train_timesteps", 1)) is not None and not (type(steps) is int and 0 < steps <= _STEPS):
+        message = f"{path}: num_train_timesteps is {steps!r:.80}, no number of steps from 1 to {_STEPS:,}"
+        yield Problem("config_invalid", message, str(path), hint="use the scheduler of the pipeline's own repo")
     flow = "FlowMatch" in scheduler.class_name or config.get("use_flow_sigmas") is True
     needs_flow = family in ("sd3", "flux")
     if flow != needs_flow:

@@ -52,7 +52,7 @@ def run_forward(name: str, model: Any) -> Forward | None:
 
     def failed(reason: str) -> RunError:
         return RunError(
-            f"{name}: a {type(model).__name__} cannot be run on small inputs: {reason}",
+            f"{name}: {type(model).__name__} cannot be run on small inputs: {reason}",
             code="forward_failed",
             hint="its config may want inputs that are not known here: leave out --forward",
         )

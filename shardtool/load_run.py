@@ -186,7 +186,7 @@ def _run_forwards(loaded: Loaded, on_event: Listener) -> dict[str, Forward]:
         for name, model in loaded.models.items():
             found = run_forward(name, model)
             if found is None:
-                on_event(Note("forward_unknown", f"{name}: no inputs are known for a {type(model).__name__}"))
+                on_event(Note("forward_unknown", f"{name}: no inputs are known for its class, {type(model).__name__}"))
             else:
                 forwards[name] = found
     return forwards

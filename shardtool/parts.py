@@ -140,7 +140,7 @@ def _override(name: str, path: Path, library: str, class_name: str, variant: str
         found_class = class_name  # the pipeline says which head it uses; the strict check says whether it fits
     elif _kind(found_class) != _kind(class_name):
         raise InputError(
-            f"{folder / 'config.json'}: is a {found_class}, and the pipeline's {name} is a {class_name}",
+            f"{folder / 'config.json'}: its class is {found_class}, and that of the pipeline's {name} is {class_name}",
             code="partner_mismatch",
             path=folder / "config.json",
             hint=f"give {name} another source",
@@ -163,7 +163,7 @@ def _override_settings(part: Part) -> Part:
     """A part without weights from elsewhere; a scheduler says itself of which class it is."""
     if needs_weights(part.class_name):
         raise InputError(
-            f"{part.folder}: holds no model, and the pipeline's {part.name} is a {part.class_name}",
+            f"{part.folder}: holds no model, and the class of the pipeline's {part.name} is {part.class_name}",
             code="partner_mismatch",
             path=part.folder,
             hint=f"give {part.name} another source",

@@ -67,7 +67,7 @@ class PickleReader:
         inner = content.get("state_dict") if isinstance(content, Mapping) else None
         entries = inner if isinstance(inner, Mapping) else content
         if not isinstance(entries, Mapping):
-            raise _fault(path, f"holds a {type(content).__name__}, not a mapping of names to tensors")
+            raise _fault(path, f"holds one {type(content).__name__}, no mapping of names to tensors")
         tensors = {key: value for key, value in entries.items() if isinstance(value, torch.Tensor)}
         if not tensors or not all(isinstance(key, str) for key in tensors):
             raise _fault(path, "holds no tensors by name")

@@ -149,6 +149,27 @@ def test_a_scheduler_of_the_other_kind_does_not_fit(demo: Path, families: dict[s
     assert "by noise prediction" in problem.message
 
 
+@pytest.mark.parametrize("steps", [10**9, 0, -1, "1000", True, 1e3])
+def test_a_scheduler_of_more_steps_than_memory_holds_is_refused(demo: Path, tmp_path: Path, steps: object) -> None:
+    """It makes tables of that length as soon as it is made."""
+    scheduler = copied(demo / "scheduler", tmp_path / "scheduler")
+    edited(scheduler / "scheduler_config.json", num_train_timesteps=steps)
+    (problem,) = problems(demo, scheduler=scheduler)
+    assert (problem.code, problem.path) == ("config_invalid", str(scheduler / "scheduler_config.json"))
+    assert "num_train_timesteps" in problem.message
+
+
+def test_the_hint_names_what_came_from_elsewhere(demo: Path, tmp_path: Path) -> None:
+    encoder = copied(demo / "text_encoder", tmp_path / "text_encoder")
+    edited(encoder / "config.json", hidden_size=128)
+    (problem,) = problems(demo, text_encoder=encoder)
+    assert problem.hint is not None and "text_encoder came from elsewhere" in problem.hint
+    base = copied(demo, tmp_path / "base")
+    edited(base / "text_encoder" / "config.json", hidden_size=128)
+    (problem,) = problems(base)
+    assert problem.hint is not None and "from one place" in problem.hint
+
+
 def test_a_tokenizer_that_is_longer_than_its_encoder_does_not_fit(demo: Path, tmp_path: Path) -> None:
     base = copied(demo, tmp_path / "base")
     edited(base / "tokenizer" / "tokenizer_config.json", model_max_length=77)
@@ -198,7 +219,7 @@ def test_a_name_that_the_pipeline_has_not_is_refused_with_those_it_has(demo: Pat
 
 
 def test_a_component_of_another_kind_is_refused(demo: Path) -> None:
-    with pytest.raises(InputError, match="is a AutoencoderKL, and the pipeline's unet is a UNet2DConditionModel"):
+    with pytest.raises(InputError, match="class is AutoencoderKL, and that of the pipeline's unet is UNet2DConditionModel"):
         read_parts(demo, {"unet": demo / "vae"})
 
 
