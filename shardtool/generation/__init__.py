@@ -5,7 +5,8 @@
     run          carry out a plan: build, make, write
     processes    one process for each device: who makes what, and who speaks
     equipping    what is done to a pipeline first: LoRAs (loras), the VAE's economies, compilation
-    studio       one picture after the other, and what is kept between them
+    series       one picture after the other
+    studio       a picture, and what is kept from one to the next
     encoding     prompts to embeddings
     denoising    embeddings and a seed to latents, with diffusers' own pipelines
     decoding     latents to pixels, checked

@@ -12,7 +12,8 @@ from shardtool.generation.environment import environment_of
 from shardtool.generation.equipping import equip
 from shardtool.generation.kept import Kept, read_kept
 from shardtool.generation.processes import Processes
-from shardtool.generation.studio import Failure, Show, Studio, begin_progress, generate_images
+from shardtool.generation.series import Failure, begin_progress, generate_images
+from shardtool.generation.studio import Show, Studio
 from shardtool.generation.writing import MadeImage, Writer, write_companions
 from shardtool.images.finished import split_finished
 from shardtool.images.identity import fingerprints

@@ -1,26 +1,19 @@
-"""Jobs to pictures: encode, denoise, decode, hand over; one picture after the other, whatever the batch.
-
-Pictures are denoised one by one. In a batch of several a CPU's and a GPU's matrix products sum in another order, so the
-last bits of a picture would depend on its neighbours (seen on CPU, torch 2.13: up to 2e-6 of the range, enough to
-change a pixel now and then). What a run of many saves is loading, encoding prompts, and waiting for files.
-"""
+"""A job to a picture: encode, denoise, decode; and what is kept from one picture to the next."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from PIL import Image
 
 from shardtool.errors import InputError, RunError, ShardtoolError
-from shardtool.events import Advanced, Finished, Listener, Note, Started, ignore
+from shardtool.events import Advanced, Listener, Note, ignore
 from shardtool.foreign_code import is_fault, reason_of, short_of_memory
 from shardtool.generation.decoding import Decoded, decode, preview
 from shardtool.generation.denoising import denoise, generator_for, make_scheduler, pipeline_for
@@ -31,8 +24,6 @@ from shardtool.images.settings import Job
 from shardtool.needs import OFFLOADS
 from shardtool.pipeline import BuiltPipeline
 from shardtool.quiet import quiet
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,15 +38,6 @@ class Picture:
     retried: bool = False
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A picture that could not be made, and why."""
-
-    job: Job
-    error: ShardtoolError
-
-
-Save: TypeAlias = Callable[[Picture], None]
 Show: TypeAlias = Callable[[Job, int, Image.Image], None]
 Keep: TypeAlias = Callable[[Job, Kept], Path]
 
@@ -188,51 +170,6 @@ class _Steps:
 
     def state(self, done: int, latents: torch.Tensor) -> Kept:
         return Kept(done, latents, state_of(self.scheduler), self.generator.get_state(), {})
-
-
-def generate_images(
-    studio: Studio, jobs: Sequence[Job], save: Save, *, begun: Kept | None = None, keep_going: bool = False
-) -> tuple[Failure, ...]:
-    """Make every picture of ``jobs`` and hand each to ``save``, which runs beside the next picture's denoising.
-
-    ``begun`` is the state of the first one, if it was stopped half way before. Without ``keep_going`` the first failure
-    is raised; with it, failures are returned. What was finished is saved in any case, after ``KeyboardInterrupt`` too.
-    """
-    failures: list[Failure] = []
-
-    def attempt(job: Job, work: Callable[[], T]) -> T | None:
-        try:
-            return work()
-        except ShardtoolError as error:
-            if not keep_going:
-                raise
-            failures.append(Failure(job, error))
-            return None
-
-    with ThreadPoolExecutor(1, "save") as writer:
-        waiting: tuple[Job, Future[None]] | None = None
-        for job in jobs:
-            picture = attempt(job, partial(studio.make, job, begun))
-            begun = None
-            if waiting is not None:
-                attempt(waiting[0], waiting[1].result)
-            waiting = None if picture is None else (job, writer.submit(save, picture))
-            studio.on_event(Advanced("images"))
-        if waiting is not None:
-            attempt(waiting[0], waiting[1].result)
-    return tuple(failures)
-
-
-def begin_progress(on_event: Listener, jobs: Sequence[Job]) -> Callable[[], None]:
-    """Announce the work on ``jobs``; the returned function says that it is done."""
-    on_event(Started("denoise", "Denoising", sum(job.settings.steps_run for job in jobs), "steps"))
-    on_event(Started("images", "Images", len(jobs), "images"))
-
-    def end() -> None:
-        on_event(Finished("denoise"))
-        on_event(Finished("images"))
-
-    return end
 
 
 def _model_failed(built: BuiltPipeline, error: BaseException) -> RunError:

@@ -10,7 +10,8 @@ import torch
 from diffusers import StableDiffusionXLPipeline
 from PIL import Image
 
-from shardtool.generation.studio import Picture, Studio, generate_images
+from shardtool.generation.series import generate_images
+from shardtool.generation.studio import Picture, Studio
 from shardtool.images.layers import Layers
 from shardtool.images.plan import Plan, plan_run
 from shardtool.images.request import Request

@@ -16,7 +16,8 @@ from safetensors.torch import save_file
 from shardtool.errors import InputError, RunError, ShardtoolError
 from shardtool.events import Event, Note
 from shardtool.generation.kept import SCHEMA, Kept, read_kept, restore, write_kept
-from shardtool.generation.studio import Studio, generate_images
+from shardtool.generation.series import generate_images
+from shardtool.generation.studio import Studio
 from shardtool.images.settings import Job
 from shardtool.pipeline import BuiltPipeline
 from shardtool.placement import Placement

@@ -14,7 +14,8 @@ from PIL import Image, ImageDraw
 from shardtool.errors import InputError
 from shardtool.events import Event, Note
 from shardtool.generation.equipping import equip
-from shardtool.generation.studio import Studio, generate_images
+from shardtool.generation.series import generate_images
+from shardtool.generation.studio import Studio
 from shardtool.pipeline import BuiltPipeline, build_pipeline
 from tests.generation.studios import STEPS, dog, pictures, plain_image, plain_pipeline, planned
 from tests.models import sd_pipeline
