@@ -219,9 +219,7 @@ def test_a_name_that_the_pipeline_has_not_is_refused_with_those_it_has(demo: Pat
 
 
 def test_a_component_of_another_kind_is_refused(demo: Path) -> None:
-    with pytest.raises(
-        InputError, match="AutoencoderKL, and that of the pipeline's unet is UNet2D"
-    ):
+    with pytest.raises(InputError, match="AutoencoderKL, and that of the pipeline's unet is UNet2D"):
         read_parts(demo, {"unet": demo / "vae"})
 
 
