@@ -19,7 +19,6 @@ from shardtool.images.replay import Expectation, Replay, read_begun, read_replay
 from shardtool.images.request import Request, option_names
 from shardtool.images.seeds import draw_seed
 from shardtool.replacements import with_own_options
-from shardtool.startup import without_collector
 
 from . import generate_options as opt
 from .generate_view import made_data, made_lines, plan_data, plan_view, schedulers_view
@@ -31,7 +30,7 @@ from .stopping import stopping
 
 if TYPE_CHECKING:
     from shardtool.events import Listener
-    from shardtool.generation.run import Outcome
+    from shardtool.generation.outcome import Outcome
 
 
 def generate(
@@ -173,6 +172,7 @@ def _run(
 ) -> tuple[Plan, Outcome, bool]:
     """Plan and make, alone or as one process of several; whether this is the one that speaks."""
     from shardtool.generation.processes import Processes, drawing
+    from shardtool.generation.run import carry_out
 
     processes = Processes.join(request.machine.device)
     if not processes.is_first:
@@ -186,9 +186,6 @@ def _run(
         begun=flags["resume"],
         on_event=on_event,
     )
-    with without_collector():
-        from shardtool.generation.run import carry_out
-
     with stopping(out, gently=request.conduct.keep_latents) as stop:
         show = previewer(out, wanted=request.conduct.preview or request.conduct.preview_every is not None)
         outcome = carry_out(plan, processes=processes, show=show, stop=stop, on_event=on_event)

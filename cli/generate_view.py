@@ -16,7 +16,7 @@ from .output import show, table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shardtool.generation.run import Outcome
+    from shardtool.generation.outcome import Outcome
 
 
 _SHOWN_IMAGES: Final = 50

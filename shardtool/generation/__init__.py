@@ -1,8 +1,12 @@
-"""Pictures from a built pipeline: the modules that need torch. Everything that does not is in ``shardtool.images``.
+"""Pictures from a built pipeline: the modules that need torch, and those that call for them.
+
+What has nothing to do with torch is in ``shardtool.images``.
 
 ::
 
-    run          carry out a plan: build, make, write
+    run          carry out a plan: what is left to make, and what goes beside it
+    outcome      what comes of it
+    making       the pipeline, this process's share, and what all have made
     processes    one process for each device: who makes what, and who speaks
     equipping    what is done to a pipeline first: LoRAs (loras), the VAE's economies, compilation
     series       one picture after the other

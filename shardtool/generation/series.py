@@ -9,25 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
 
 from shardtool.errors import ShardtoolError
 from shardtool.events import Advanced, Finished, Listener, Started
 from shardtool.generation.kept import Kept
+from shardtool.generation.outcome import Failure
 from shardtool.generation.studio import Picture, Studio
 from shardtool.images.settings import Job
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A picture that could not be made, and why."""
-
-    job: Job
-    error: ShardtoolError
 
 
 Save: TypeAlias = Callable[[Picture], None]

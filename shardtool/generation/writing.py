@@ -1,41 +1,25 @@
-"""Finished pictures to files: the image with its metadata, the sidecar, the ledger, the contact sheet, the gallery."""
+"""Finished pictures to files: the image with its metadata, the sidecar, the ledger."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from shardtool.generation.kept import SUFFIX, Kept, write_kept
+from shardtool.generation.outcome import MadeImage
 from shardtool.generation.studio import Picture
-from shardtool.images.contact import SHEET_NAME, contact_sheet
 from shardtool.images.files import encode_image, write_whole
-from shardtool.images.gallery import GALLERY_NAME, Shown, render_gallery
 from shardtool.images.ledger import Ledger
 from shardtool.images.parameters import write_parameters
 from shardtool.images.plan import Plan
-from shardtool.images.reading import read_settings
 from shardtool.images.record import Model, build_record
 from shardtool.images.replay import Verdict, judge
 from shardtool.images.settings import Job
-
-
-@dataclass(frozen=True)
-class MadeImage:
-    """An image that was written; ``data`` holds the file where there is no path to write it to."""
-
-    job: Job
-    key: str
-    record: Mapping[str, Any]
-    seconds: float
-    retried: bool
-    data: bytes | None = None
 
 
 class Writer:
@@ -100,36 +84,3 @@ def _latents_path(job: Job) -> Path:
 
 def _json(record: Mapping[str, Any]) -> bytes:
     return (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "replace")
-
-
-def write_companions(plan: Plan, made: Sequence[MadeImage], skipped: Sequence[Job], model: Model) -> tuple[str, ...]:
-    """The contact sheet and the gallery, of every image of the run that is there. Returns their paths."""
-    delivery, target = plan.request.delivery, plan.request.target
-    written: list[str] = []
-    jobs = sorted([*(image.job for image in made), *skipped], key=lambda job: job.index)
-    there = [(job, job.path) for job in jobs if job.path is not None and job.path.exists()]
-    if delivery.grid and there:
-        path = target.folder / SHEET_NAME
-        captioned = [(_opened(file), f"{job.settings.prompt} · {job.seed}") for job, file in there]
-        write_whole(path, encode_image(contact_sheet(captioned), "png"), overwrite=True)
-        written.append(str(path))
-    if delivery.gallery and there:
-        path = target.folder / GALLERY_NAME
-        page = render_gallery(f"{len(there)} images, {model.name}", [_shown(job, file) for job, file in there])
-        write_whole(path, page.encode("utf-8", "replace"), overwrite=True)
-        written.append(str(path))
-    return tuple(written)
-
-
-def _opened(path: Path) -> Image.Image:
-    with Image.open(path) as image:
-        return image.convert("RGB")
-
-
-def _shown(job: Job, path: Path) -> Shown:
-    found = read_settings(path)
-    facts: dict[str, Any] = {**job.settings.as_json(), "seed": job.seed, "file": path.name}
-    if found["record"] is not None:
-        facts["pixels (SHA-256)"] = found["record"].get("pixel_sha256")
-    kind = "jpg" if found["format"] == "jpeg" else found["format"]
-    return Shown(path.name, kind, path.read_bytes(), found["width"], facts)

@@ -25,4 +25,5 @@
     replay      whether an image is what it was before, and what differs
     contact     the contact sheet
     gallery     one HTML page to look through a run
+    companions  both, for the images of one run
 """

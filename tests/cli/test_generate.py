@@ -337,10 +337,12 @@ def test_a_pipeline_of_another_kind_is_refused_before_any_weight_is_read(demo: P
     assert "supported are StableDiffusionXLPipeline" in result.stderr
 
 
-def test_a_dry_run_loads_neither_torch_nor_the_hubs_client() -> None:
+@pytest.mark.parametrize("rest", [["--dry-run"], ["--skip-existing", "-o", "{dog}"]], ids=" ".join)
+def test_where_nothing_is_made_neither_torch_nor_the_hubs_client_is_loaded(dog: Path, rest: list[str]) -> None:
+    typed = ["generate", "dog", "--seed", "7", "--steps", "2", "--device", "cpu", "-q", *rest]
     program = (
         "import sys\nfrom cli.app import main\n"
-        "sys.argv = ['shardtool', 'generate', 'dog', '--dry-run', '-q']\n"
+        f"sys.argv = ['shardtool', *{[word.format(dog=dog) for word in typed]!r}]\n"
         "try:\n    main()\nexcept SystemExit as leaving:\n    assert not leaving.code\n"
         "print(sorted({'torch', 'diffusers', 'transformers', 'numpy', 'huggingface_hub'} & set(sys.modules)))\n"
     )
