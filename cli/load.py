@@ -11,7 +11,7 @@ import typer
 
 from shardtool.errors import UsageError
 from shardtool.inventory_file import read_inventory_file
-from shardtool.load_plan import Allowed
+from shardtool.load_plan import Allowed, own_inventory
 from shardtool.load_run import load_planned, plan_load
 from shardtool.obtain import local_path, look_into
 from shardtool.placement import Request
@@ -103,8 +103,10 @@ def load(
         )
     allowed = Allowed(tuple(allow_missing or ()), tuple(allow_unexpected or ()))
     named = parse_source(source, revision=revision, subfolder=subfolder)
-    given = None if inventory is None else read_inventory_file(inventory)
     request = Request(device, dtype, offload, force)
+    given = None if inventory is None else read_inventory_file(inventory)
+    if dry_run and given is None:
+        given = own_inventory(request)  # so that no weights are read ahead
     short = {"unet": unet, "vae": vae, "text_encoder": text_encoder, "text_encoder_2": text_encoder_2}
     replaced = read_replacements(short, component or ())
     with progress(out) as on_event, ExitStack() as headers:

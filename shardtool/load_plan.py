@@ -83,7 +83,9 @@ def plan_component(
     inventory: Inventory | None = None,
     on_event: Listener = ignore,
 ) -> LoadPlan:
-    """Plan to load the one component at ``path``; ``inventory`` is what the machine has, by default it is looked at.
+    """Plan to load the one component at ``path``; ``inventory`` is what the machine has.
+
+    By default it is looked at, and the kernel begins to read the weights meanwhile.
 
     Raises ``InputError`` where headers or config are missing or damaged, ``RefusedError`` where it cannot be placed.
     """
@@ -132,7 +134,7 @@ def _plan(
     if inventory is None:
         _read_ahead(parts)
         with phases.measure("import torch"):
-            inventory = _own_inventory(request)
+            inventory = own_inventory(request)
     placement = plan_placement(request, inventory, needs)
     return LoadPlan(parts, pipeline, needs, inventory, placement, phases)
 
@@ -144,7 +146,8 @@ def _read_ahead(parts: Mapping[str, Part]) -> None:
         read_ahead(file.path for file in files)
 
 
-def _own_inventory(request: Request) -> Inventory:
+def own_inventory(request: Request) -> Inventory:
+    """What this machine has, as far as ``request`` leaves it open; torch is imported to look for accelerators."""
     if request.device == "cpu":
         memory = read_memory()
         return Inventory((), memory.total, memory.free, cpu_has_bf16(), local_rank())
