@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from shardtool import __version__
+from shardtool.checkpoint.strict_json import plain
 from shardtool.errors import Problem, ShardtoolError
 from shardtool.events import Note
 
@@ -135,7 +136,7 @@ class Output:
             "elapsed_s": round(time.monotonic() - self.started, 3),
         }
         # ASCII, so that no name in it can do anything to a terminal.
-        sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
         sys.stdout.flush()
 
 

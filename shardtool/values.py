@@ -116,9 +116,14 @@ def _count_not_finite(unsigned: NDArray[Any], bits: FloatBits, count: Count) -> 
     count.infinite += infinite
 
 
+_LARGEST = np.finfo(np.float64).max
+
+
 @dataclass(frozen=True)
 class Distance:
     """How far two tensors of one form lie apart: over the pairs of finite numbers, in units of the numbers themselves.
+
+    A distance beyond the largest float64 is given as that one.
 
     ``changed`` counts the elements whose bits differ, ``not_finite`` those of them with a NaN or an infinity in one of
     the two. All are ``None`` or 0 where the dtype is not decoded (below eight bits); the first two also where no pair
@@ -139,17 +144,19 @@ def distance(dtype: str, a: Iterable[bytes], b: Iterable[bytes]) -> Distance:
         if x is None or y is None:
             continue
         finite = np.isfinite(x) & np.isfinite(y)
-        apart = np.abs(x[finite] - y[finite])
+        with np.errstate(over="ignore"):
+            apart = np.minimum(np.abs(x[finite] - y[finite]), _LARGEST)
         different = (_rows(one, x.size) != _rows(other, x.size)).any(axis=1)
         changed += int(np.count_nonzero(different))
         not_finite += int(np.count_nonzero(different & ~finite))
         if apart.size:
             largest = max(largest, float(apart.max()))
-            total += float(apart.sum())
+            with np.errstate(over="ignore"):
+                total += float(apart.sum())
             counted += apart.size
     if not counted:
         return Distance(None, None, changed, not_finite)
-    return Distance(largest, total / counted, changed, not_finite)
+    return Distance(largest, min(total / counted, largest), changed, not_finite)  # the sum may be beyond all numbers
 
 
 def _rows(data: bytes, elements: int) -> NDArray[np.uint8]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -103,6 +105,17 @@ def test_bits_that_mean_the_same_are_changed_by_nothing() -> None:
 def test_large_integers_that_differ_by_one_are_changed() -> None:
     found = distance("I64", [struct.pack("<q", 2**62)], [struct.pack("<q", 2**62 + 1)])
     assert found.changed == 1
+
+
+def test_a_distance_beyond_all_numbers_is_the_largest_of_them() -> None:
+    """JSON knows no infinity."""
+    largest = sys.float_info.max
+    a, b = struct.pack("<3d", largest, -largest, 1), struct.pack("<3d", -largest, largest, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = distance("F64", [a, a], [b, b])
+    assert (found.largest, found.changed) == (largest, 6)
+    assert found.mean is not None and found.mean <= largest
 
 
 def test_nothing_finite_has_no_distance() -> None:

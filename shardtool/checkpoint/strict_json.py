@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from math import isinf
+from collections.abc import Mapping
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -85,6 +86,23 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
     if _SURROGATE.search(text):
         _refuse_lone_surrogates(found)
     return found
+
+
+def plain(value: Any, levels: int = MAX_DEPTH) -> Any:
+    """``value`` as JSON holds it: infinities and NaN as text, because it has no such numbers (RFC 8259 §6).
+
+    diffusers writes them as ``-Infinity`` into the configs of some schedulers, and readers other than Python's refuse
+    the file. Raises ``ValueError`` where it is deeper than ``levels``.
+    """
+    if isinstance(value, float):
+        return value if isfinite(value) else json.dumps(value)
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if not levels:
+        raise _too_deep()
+    if isinstance(value, Mapping):
+        return {key: plain(item, levels - 1) for key, item in value.items()}
+    return [plain(item, levels - 1) for item in value]
 
 
 def _refuse_depth(found: dict[str, Any]) -> None:

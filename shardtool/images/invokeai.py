@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
+
+from shardtool.images.foreign_json import json_object
 
 _SCHEDULERS: Final = {
     "ddim": "ddim",
@@ -52,13 +53,9 @@ _NAMES: Final = {
 def settings_of_invokeai(texts: Mapping[str, str]) -> dict[str, Any] | None:
     """The settings under this program's names; ``None`` where there is no metadata of InvokeAI."""
     for key, take in (("invokeai_metadata", _of_present), ("sd-metadata", _of_past)):
-        if key in texts:
-            try:
-                found = json.loads(texts[key])
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(found, dict):
-                return take(found)
+        found = json_object(texts.get(key))
+        if found is not None:
+            return take(found)
     return None
 
 

@@ -5,7 +5,6 @@ Everything in an image is foreign text: sizes are bounded, nothing is executed, 
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from shardtool.images.comfyui import settings_of_graph
 from shardtool.images.files import IPTC
+from shardtool.images.foreign_json import json_object
 from shardtool.images.inputs import opened_image
 from shardtool.images.invokeai import settings_of_invokeai
 from shardtool.images.parameters import parse_parameters
@@ -57,14 +57,14 @@ def _settings(texts: Mapping[str, str], record: Mapping[str, Any] | None) -> tup
         return "invokeai", invoke
     if "parameters" in texts:
         return "a1111", parse_parameters(texts["parameters"])
-    graph = _json_object(texts.get("prompt"))
+    graph = json_object(texts.get("prompt"))
     if graph is not None and (found := settings_of_graph(graph)) is not None:
         return "comfyui", found
     return None, {}
 
 
 def _own_record(text: str | None) -> dict[str, Any] | None:
-    found = _json_object(text)
+    found = json_object(text)
     if found is None or found.get("schema") != SCHEMA or not isinstance(found.get("settings"), dict):
         return None
     return found
@@ -75,16 +75,6 @@ def _embedded_record(xmp: str) -> str | None:
 
     found = _RECORD.search(xmp)
     return unescape(found[1], {"&quot;": '"', "&#10;": "\n", "&#9;": "\t", "&#13;": "\r"}) if found else None
-
-
-def _json_object(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _texts(path: Path) -> tuple[dict[str, str], dict[str, Any]]:

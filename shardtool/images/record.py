@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from shardtool import __version__
+from shardtool.checkpoint.strict_json import plain
 from shardtool.images.settings import SETTING_NAMES, Job
 from shardtool.source import DEMO
 
@@ -125,9 +126,9 @@ def build_record(
         "schema": SCHEMA,
         "settings": settings,
         "model": model.as_json(level),
-        "scheduler": {
-            key: value for key, value in scheduler.items() if not key.startswith("_") or key == "_class_name"
-        },
+        "scheduler": plain(
+            {key: value for key, value in scheduler.items() if not key.startswith("_") or key == "_class_name"}
+        ),
         "environment": {"shardtool": __version__, **environment},
         "key": key,
         "pixel_sha256": pixel_sha256,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardtool.checkpoint.strict_json import DuplicateKeyError, parse_json_object, read_json_object
+from shardtool.checkpoint.strict_json import MAX_DEPTH, DuplicateKeyError, parse_json_object, plain, read_json_object
 from shardtool.errors import InputError
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
@@ -125,3 +126,44 @@ def test_what_is_nested_too_deeply_is_refused_at_the_same_depth_by_every_python(
     for depth in (128, 2000):
         with pytest.raises(ValueError, match="nested too deeply"):
             parse_json_object(('{"x":' + start * depth + "1" + stop * depth + "}").encode())
+
+
+ANY_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def said(value: Any) -> Any:
+    """The same with text in place of numbers that JSON has not."""
+    if isinstance(value, dict):
+        return {key: said(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [said(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+@given(ANY_VALUES)
+def test_every_value_becomes_json_and_only_what_json_has_not_becomes_text(value: Any) -> None:
+    again = json.loads(json.dumps(plain(value), allow_nan=False))
+    assert said(again) == said(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(math.inf, "Infinity"), ([-math.inf], ["-Infinity"]), ({"a": (1.5, math.nan)}, {"a": [1.5, "NaN"]})],
+)
+def test_infinities_become_text(value: Any, text: Any) -> None:
+    assert plain(value) == text
+
+
+def test_what_is_too_deep_to_be_written_is_refused() -> None:
+    value: Any = 1
+    for _ in range(MAX_DEPTH):
+        value = [value]
+    assert plain(value) == value
+    with pytest.raises(ValueError, match="too deeply"):
+        plain({"a": value})

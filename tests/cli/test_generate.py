@@ -516,6 +516,28 @@ def test_skip_existing_trusts_the_ledger_where_images_say_nothing(elsewhere: Pat
     assert run(*arguments, "--device", "cpu").exit_code == 4
 
 
+def strictly(text: str) -> Any:
+    """JSON as other programs than Python read it, without infinities."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("scheduler", ["dpmpp-2m", "deis", "dpmpp-2s", "unipc"])
+def test_what_is_written_of_a_scheduler_with_infinities_is_json(elsewhere: Path, scheduler: str) -> None:
+    """Several of them are set to minus infinity by default."""
+    result = made("dog", "--seed", 7, "--scheduler", scheduler, "-o", "a.png", "--sidecar", "--json")
+    assert strictly(result.stdout)["ok"]
+    record = strictly(Path("a.json").read_text())
+    with Image.open("a.png") as image:
+        assert strictly(image.text["shardtool"])["scheduler"] == record["scheduler"]
+    seen = CliRunner().invoke(app, ["inspect", "a.png", "--json"])
+    assert strictly(seen.stdout)["data"], seen.output
+    assert run("--replay", "a.png", "--expect", "same", "-q").exit_code == 0
+
+
 # Long prompts, dry runs, refusals.
 
 LONG = " ".join(["red circle"] * 15) + " dog"

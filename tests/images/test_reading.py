@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,14 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from sd_parsers import ParserManager
 from sd_prompt_reader.image_data_reader import ImageDataReader
+from typer.testing import CliRunner
 
+from cli.app import app
 from shardtool.errors import InputError
 from shardtool.images.files import encode_image
 from shardtool.images.parameters import parse_parameters, write_parameters
 from shardtool.images.reading import read_settings
+from shardtool.images.record import SCHEMA
 from shardtool.images.settings import Settings
 from tests.images.records import MODEL, job, picture, record
 
@@ -238,3 +243,32 @@ def test_what_is_no_image_is_an_input_error(tmp_path: Path, content: bytes | Non
 def test_an_image_without_metadata_has_no_settings(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     assert read_settings(tmp_path / "a.png")["tool"] is None
+
+
+DEEP = "[" * 900 + "]" * 900
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"shardtool": json.dumps({"schema": SCHEMA, "settings": {"guidance": math.nan, "steps": math.inf}})},
+        {"shardtool": json.dumps({"schema": SCHEMA, "settings": {"guidance": 1}}).replace("1}", "1e999}")},
+        {
+            "shardtool": json.dumps({"schema": SCHEMA, "settings": {}, "x": 0}).replace(
+                "0}", "[" * 900 + "]" * 900 + "}"
+            )
+        },
+        {"invokeai_metadata": json.dumps({"cfg_scale": math.inf})},
+        {"invokeai_metadata": '{"steps": ' + DEEP + "}"},
+        {"sd-metadata": '{"image": {"steps": NaN, "seed": -1e999}}'},
+        {"prompt": '{"3": {"class_type": "KSampler", "inputs": {"cfg": Infinity, "seed": 1e999, "steps": NaN}}}'},
+        {"parameters": "dog\nSteps: 1e999, CFG scale: nan, Seed: inf"},
+    ],
+)
+def test_whatever_numbers_an_image_holds_can_be_written_as_json(tmp_path: Path, texts: dict[str, str]) -> None:
+    path = png(tmp_path / "a.png", **texts)
+    read_settings(path)
+    ran = CliRunner().invoke(app, ["inspect", str(path), "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert "Infinity" not in re.sub('"-?Infinity"', "", ran.stdout)
+    assert json.loads(ran.stdout)["ok"]
