@@ -97,8 +97,9 @@ JSON_INTRODUCTION = """\
 With `--json`, standard output is one document in ASCII: the envelope below, with the command's own `data` in it. Every
 field is always there, `null` where it does not apply, unless its description says when; sizes are bytes, times
 seconds. A number that is infinite or none, which JSON has not, is the text `Infinity`, `-Infinity` or `NaN`, in the
-records of images too (some schedulers have such settings). The schemas are in the [2020-12 draft](https://json-schema.org/draft/2020-12) and strict: a field that is not
-described fails the test suite, which validates real output with them.
+records of images too (some schedulers have such settings). The schemas are in the
+[2020-12 draft](https://json-schema.org/draft/2020-12) and strict: a field that is not described fails the test suite,
+which validates real output with them.
 
 On failure the document is printed too, with `ok: false`, `data: null` and an `error`. When the answer is "no" (exit
 code 1), `ok` is true: the command did its work."""
