@@ -16,6 +16,7 @@ import copy
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -28,8 +29,8 @@ import pytest
 import safetensors.torch
 import transformers
 
-SECONDS = 90
-"""A mutant that takes longer runs in circles: it was noticed."""
+CIRCLES = 4
+"""A mutant that takes so many times as long as the module as it is runs in circles: it was noticed."""
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
@@ -119,12 +120,12 @@ class Finder:
         return spec_from_file_location(name, self.loader.path, loader=self.loader) if name == self.name else None
 
 
-def survives(path: Path, tree: ast.Module, tests: list[str]) -> bool:
-    """Whether no test fails with the module at ``path`` changed into ``tree``."""
+def survives(path: Path, tree: ast.Module, tests: list[str], seconds: float = 0) -> bool:
+    """Whether no test fails with the module at ``path`` changed into ``tree``; after ``seconds`` one has."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        signal.alarm(SECONDS)
+        signal.alarm(int(seconds))  # 0 is for ever
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
@@ -139,6 +140,8 @@ def survives(path: Path, tree: ast.Module, tests: list[str]) -> bool:
 def _nearest_first(path: Path, folders: list[Path]) -> list[str]:
     """The tests of the module itself, then all the others, folder by folder."""
     found = [test for folder in folders for test in sorted(folder.glob("test_*.py"))]
+    if not found:
+        sys.exit(f"no tests in {', '.join(map(str, folders))}; --tests wants folders")
     return [str(test) for test in sorted(found, key=lambda test: test.stem != f"test_{path.stem}")]
 
 
@@ -152,12 +155,14 @@ def main() -> None:
     print(diffusers.UNet2DConditionModel.__name__, transformers.CLIPTextModel.__name__, safetensors.torch.__name__)
     for path in options.modules:
         source = path.read_text(encoding="utf-8")
-        if not survives(path, ast.parse(source), _nearest_first(path, options.tests)):
+        tests, began = _nearest_first(path, options.tests), time.monotonic()
+        if not survives(path, ast.parse(source), tests):
             sys.exit(f"{path}: the tests fail with the module as it is")
+        limit = CIRCLES * (time.monotonic() - began) + 1
         tried = survived = 0
         for line, before, after, tree in list(mutants(source))[:: options.every]:
             tried += 1
-            if survives(path, tree, _nearest_first(path, options.tests)):
+            if survives(path, tree, tests, limit):
                 survived += 1
                 print(f"{path}:{line}: {before[:100]!r} → {after[:100]!r}", flush=True)
         print(f"{path}: {tried} tried, {survived} survived", flush=True)

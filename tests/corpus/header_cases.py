@@ -73,6 +73,7 @@ _TEXTS: dict[str, tuple[str | bytes, str, tuple[str, ...]]] = {
     "shape-beyond-64-bits": (_entry(shape=f"[{2**64}]"), "header_invalid", ("'a'", "shape")),
     "shape-5000-digits": (_entry(shape=f"[{'9' * 5000}]"), "header_invalid", ("digits",)),
     "shape-product-overflows": (_entry(shape=f"[{2**32},{2**32}]"), "size_mismatch", ("'a'", "beyond")),
+    "shape-overflows-in-bits": (_entry(shape=f"[{2**61}]"), "size_mismatch", ("'a'", "beyond")),
     "shape-100000-huge-sides": (_entry(shape=str([2**60] * 100_000)), "size_mismatch", ("'a'", "beyond")),
     "offsets-missing": ('{"a":{"dtype":"F32","shape":[2]}}', "header_invalid", ("'a'", "data_offsets")),
     "offsets-null": (_entry(offsets="null"), "header_invalid", ("'a'", "data_offsets")),

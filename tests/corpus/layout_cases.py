@@ -24,6 +24,8 @@ CASES: list[Case] = [
     ),
     reject("data-without-tensors", raw_file({}, bytes(8)), "trailing_bytes", "8 bytes"),
     reject("overlap-by-half", _two((0, 8), (4, 12), 12), "overlap", "'b'", "'a'"),
+    reject("overlap-by-a-byte", _two((0, 8), (7, 15), 15), "overlap", "'b'", "'a'"),
+    reject("hole-of-a-byte", _two((0, 8), (9, 17), 17), "hole", "'b'", "1 bytes"),
     reject("overlap-wholly", _two((0, 8), (0, 8), 8), "overlap", "'b'", "'a'"),
     reject(
         "overlap-inside",
