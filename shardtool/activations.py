@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardtool.families import first_int
+from shardtool.families import first_int, latent_factor
 from shardtool.part import Part
 
 UNET = 16
@@ -33,9 +33,6 @@ _TOKENS = 512
 _ABSURD = 1_000_000
 """No width, size or number of heads of a model is as large; a config that says so counts as saying nothing."""
 
-_LEVELS = 16
-"""No VAE has more levels."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -52,7 +49,7 @@ class Run:
 
 def count_activations(parts: Mapping[str, Part], run: Run) -> dict[str, int]:
     """How many numbers one run of each part holds at its peak; 0 for parts of which nothing is known."""
-    factor = _factor(_config(parts, "vae"))
+    factor = latent_factor(_config(parts, "vae"))
     denoiser = _config(parts, "unet") or _config(parts, "transformer")
     own = (_number(denoiser.get("sample_size")) or 128) * factor
     pixels = (run.width or own) * (run.height or own)
@@ -89,9 +86,3 @@ def _number(value: Any) -> int:
     """A positive number of the config; 0 where it has none that makes sense."""
     found = first_int(value) or 0
     return found if 0 < found < _ABSURD else 0
-
-
-def _factor(vae: Mapping[str, Any]) -> int:
-    """How many pixels a latent is wide: the VAE halves at each level but the last."""
-    levels = vae.get("block_out_channels")
-    return 2 ** (len(levels) - 1) if isinstance(levels, list) and 0 < len(levels) <= _LEVELS else 8

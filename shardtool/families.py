@@ -35,6 +35,16 @@ def first_int(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
+_LEVELS = 16
+"""No VAE has more levels; a config that says so counts as saying nothing."""
+
+
+def latent_factor(vae: Mapping[str, Any]) -> int:
+    """How many pixels a latent is wide: the VAE of that config halves at each level but the last."""
+    levels = vae.get("block_out_channels")
+    return 2 ** (len(levels) - 1) if isinstance(levels, list) and 0 < len(levels) <= _LEVELS else 8
+
+
 def looks_like(config: Mapping[str, Any]) -> str | None:
     """What model a UNet's config belongs to, by its widths; ``None`` if it is none of the well-known ones."""
     width = first_int(config.get("cross_attention_dim"))

@@ -67,7 +67,9 @@ def _replaced(parts: PipelineParts) -> str:
     """Which parts come from elsewhere, as one of these is the likeliest not to belong."""
     own = [name for name, part in parts.parts.items() if part.folder.is_relative_to(parts.path)]
     others = [name for name in (*parts.parts, *parts.given) if name not in own]
-    return f"{', '.join(others)} came from elsewhere" if others else "fetch all of the pipeline from one place"
+    if not others:
+        return "fetch all of the pipeline from one place"
+    return f"{', '.join(others)} came from elsewhere; take another, or the pipeline it belongs to"
 
 
 def _unet_problems(parts: PipelineParts, family: Family) -> Iterator[Problem]:

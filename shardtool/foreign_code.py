@@ -11,7 +11,7 @@ from shardtool.errors import ShardtoolError
 
 _NO_MEMORY = re.compile(
     r"(out of|not enough|allocate) memory"  # torch: CUDA's, MPS's and the CPU's allocator
-    r"|failed to map segment from shared object"  # the dynamic loader, at an import
+    r"|failed to map segment from shared object"  # the dynamic loader
     r"|can't start new thread"  # no room for its stack
 )
 
@@ -27,14 +27,11 @@ def short_of_memory(error: BaseException) -> str | None:
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
         seen.append(cause)
-        if isinstance(cause, OSError):
-            is_short = cause.errno == errno.ENOMEM
-        else:
-            told = isinstance(cause, RuntimeError | ImportError) and _NO_MEMORY.search(str(cause)) is not None
-            is_short = told or isinstance(cause, MemoryError)
-        if is_short:
+        said = isinstance(cause, RuntimeError | OSError | ImportError) and _NO_MEMORY.search(str(cause)) is not None
+        number = cause.errno if isinstance(cause, OSError) else None
+        if said or number == errno.ENOMEM or isinstance(cause, MemoryError):
             return reason_of(cause)
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__
     return None
 
 

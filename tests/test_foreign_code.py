@@ -15,6 +15,7 @@ SHORT = [
     OSError(errno.ENOMEM, "Cannot allocate memory"),
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
     ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    OSError("libgomp.so.1: failed to map segment from shared object"),
     RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"),
 ]
 OTHER = [
@@ -53,12 +54,18 @@ def test_what_the_cpu_allocator_says() -> None:
 def test_a_cause_counts_and_a_circle_ends() -> None:
     outer, inner = RuntimeError("Failed to import diffusers.x"), MemoryError()
     outer.__cause__ = inner
-    inner.__context__ = outer
+    inner.__cause__ = outer
     assert short_of_memory(outer) == "MemoryError"
     circle = ValueError("a")
-    circle.__context__ = ValueError("b")
-    circle.__context__.__context__ = circle
+    circle.__cause__ = ValueError("b")
+    circle.__cause__.__cause__ = circle
     assert short_of_memory(circle) is None
+
+
+def test_a_fault_on_the_way_out_of_short_memory_is_one_of_its_own() -> None:
+    fault = KeyError("x")
+    fault.__context__ = MemoryError()
+    assert short_of_memory(fault) is None
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,16 @@ def _check_alone(draft: Draft, split: Split) -> None:
 
 
 def _farthest(items: Sequence[Item], metadata: Mapping[str, str], begin: int, split: Split) -> int:
-    """The end of the longest shard that starts at ``begin`` and keeps the limit; at least one item."""
+    """The end of the longest shard that starts at ``begin`` and keeps the limit; at least one item.
+
+    Padding is left out of a header before a tensor is left out of a shard.
+    """
     draft = Draft(metadata)
     draft.add(items[begin])
     _check_alone(draft, split)
     for end in range(begin + 1, len(items)):
         draft.add(items[end])
-        if split.limit is not None and draft.size() > split.limit:
+        if split.limit is not None and draft.least() > split.limit:
             return end
     return len(items)
 

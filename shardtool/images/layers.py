@@ -96,7 +96,7 @@ def read_config(path: Path, command: str, known: Iterable[str]) -> dict[str, Any
     """
     try:
         table = tomllib.loads(read_whole(path, limit=CONFIG_LIMIT, code="config_invalid").decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no text, no TOML, or a number of more than 4300 digits
         raise InputError(f"{path}: not TOML: {error}", code="config_invalid", path=path) from error
     own = table.get(command, {})
     if not isinstance(own, dict) or (command not in table and table):

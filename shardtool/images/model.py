@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.errors import InputError, UsageError
+from shardtool.families import latent_factor
 from shardtool.images.inputs import image_size
-from shardtool.images.settings import Settings
+from shardtool.images.settings import MAX_SIDE, Settings
 from shardtool.parts import PipelineParts
 from shardtool.source import DEMO, HubSource, LocalSource, demo_path, parse_source
 
@@ -131,11 +132,10 @@ class ModelFacts:
     def of(cls, parts: PipelineParts) -> ModelFacts:
         """Read from the configs of ``parts``: the size as diffusers' pipelines derive it (0.42.1)."""
         unet = parts.config("unet") or parts.config("transformer") or {}
-        blocks = (parts.config("vae") or {}).get("block_out_channels")
-        scale = 2 ** (len(blocks) - 1) if isinstance(blocks, list) and blocks else 8
+        scale = latent_factor(parts.config("vae") or {})
         sample = unet.get("sample_size")
         rows, columns = sample if isinstance(sample, list) and len(sample) == 2 else (sample, sample)
-        rows, columns = (side if type(side) is int else 128 for side in (rows, columns))
+        rows, columns = (side if type(side) is int and 0 < side <= MAX_SIDE else 128 for side in (rows, columns))
         return cls(columns * scale, rows * scale, max(8, scale), parts.class_name)
 
     def complete(self, settings: Settings) -> Settings:

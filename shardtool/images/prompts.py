@@ -152,4 +152,4 @@ def _convert(name: str, value: Any, where: str) -> Any:
             return float(value)
     except (TypeError, ValueError):
         pass
-    raise InputError(f"{where}: {name.replace('_', '-')} is not {kind}: {value}", code="prompts_invalid")
+    raise InputError(f"{where}: {name.replace('_', '-')} is not {kind}: {value!s:.80}", code="prompts_invalid")

@@ -114,7 +114,7 @@ def _options(record: Mapping[str, Any]) -> dict[str, Any]:
             options["component"] = others
     loras = model.get("lora")
     if isinstance(loras, list) and loras:
-        options["lora"] = tuple(f"{one['source']}:{one['scale']:g}" for one in loras if isinstance(one, Mapping))
+        options["lora"] = tuple(f"{one.get('source')}:{one.get('scale')}" for one in loras if isinstance(one, Mapping))
     for name in ("vae_tiling", "compile", "variant", "on_long_prompt"):
         if model.get(name) is not None:
             options[name] = model[name]

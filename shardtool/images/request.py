@@ -5,6 +5,7 @@ Each group is a dataclass whose fields are options with their defaults; ``shardt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -133,10 +134,10 @@ def _sized(settings: Settings, size: str | None) -> Settings:
         return settings
     if settings.width is not None or settings.height is not None:
         raise UsageError("--size contradicts --width and --height", code="contradiction")
-    width, _, height = size.lower().replace("×", "x").partition("x")
-    if not (width.isdecimal() and height.isdecimal()):
-        raise UsageError(f'--size "{size}" is no size', code="size_invalid", hint="write 1024x768, width first")
-    return replace(settings, width=int(width), height=int(height))
+    found = re.fullmatch(r"(\d{1,9})[xX×](\d{1,9})", size)
+    if found is None:
+        raise UsageError(f'--size "{size:.80}" is no size', code="size_invalid", hint="write 1024x768, width first")
+    return replace(settings, width=int(found[1]), height=int(found[2]))
 
 
 def _asked(prompts: _Prompts, record: object, read_stdin: Callable[[], bytes]) -> tuple[Asked, ...]:

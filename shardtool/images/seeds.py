@@ -17,7 +17,7 @@ LARGEST: Final = 2**63 - 1
 MOST: Final = 100_000
 """Images of one prompt in one run; a range such as 1-99999999 is a slip of the finger."""
 
-_FORM = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_FORM = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

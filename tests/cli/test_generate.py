@@ -535,7 +535,8 @@ def test_what_is_written_of_a_scheduler_with_infinities_is_json(elsewhere: Path,
         assert strictly(image.text["shardtool"])["scheduler"] == record["scheduler"]
     seen = CliRunner().invoke(app, ["inspect", "a.png", "--json"])
     assert strictly(seen.stdout)["data"], seen.output
-    assert run("--replay", "a.png", "--expect", "same", "-q").exit_code == 0
+    for made_before in ("a.png", "a.json"):
+        assert run("--replay", made_before, "--expect", "same", "-q").exit_code == 0
 
 
 # Long prompts, dry runs, refusals.
@@ -574,6 +575,9 @@ BAD: list[tuple[list[str], int, str]] = [
     (["dog", "--strength", "2"], 2, "--strength 2"),
     (["dog", "--width", "65"], 2, "--width 65 is not a multiple of 8"),
     (["dog", "--size", "big"], 2, '--size "big" is no size'),
+    (["dog", "--size", "9" * 5000 + "x64"], 2, "is no size"),
+    (["dog", "--seed", "9" * 5000], 2, "is not a list of seeds"),
+    (["dog", "--seed", "9" * 19], 2, "is no range of seeds"),
     (["dog", "--size", "64x64", "--width", "64"], 2, "--size contradicts"),
     (["dog", "--seed", "x"], 2, '--seed "x"'),
     (["dog", "--count", "0"], 2, "--count 0"),

@@ -78,6 +78,7 @@ def test_a_config_file_is_a_table_with_the_options(tmp_path: Path) -> None:
         ("[generate]\nstepz = 2\n", InputError, '"stepz" is no option of generate'),
         ("steps = 2\n", InputError, r"no table \[generate\]"),
         ("[generate\n", InputError, "not TOML"),
+        ("[generate]\nsteps = " + "9" * 5000, InputError, "not TOML"),
         (None, InputError, "no such file"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from shardtool.errors import InputError, UsageError
 from shardtool.images.model import SDXL_BASE, ModelFacts, choose_base
 from shardtool.parts import read_parts
+from tests.models import copied, edited
 
 SDXL_UNET = """{"_class_name": "UNet2DConditionModel", "cross_attention_dim": 2048, "layers_per_block": 2,
  "block_out_channels": [320, 640, 1280], "transformer_layers_per_block": [1, 2, 10], "in_channels": 4,
@@ -55,3 +56,14 @@ def test_a_unet_that_is_nowhere_is_an_input_error() -> None:
 def test_the_size_is_what_the_configs_say(demo: Path) -> None:
     facts = ModelFacts.of(read_parts(demo))
     assert (facts.width, facts.height, facts.multiple) == (64, 64, 8)
+
+
+@pytest.mark.parametrize("sample", [0, -64, 100_000, "64", True, [64], [0, 100_000], None])
+@pytest.mark.parametrize("levels", [4, 3000])
+def test_a_size_that_makes_no_sense_counts_as_none(demo: Path, tmp_path: Path, sample: object, levels: int) -> None:
+    """diffusers' pipelines take 128 latents where a config says nothing."""
+    base = copied(demo, tmp_path / "base")
+    edited(base / "unet" / "config.json", sample_size=sample)
+    edited(base / "vae" / "config.json", block_out_channels=[32] * levels)
+    facts = ModelFacts.of(read_parts(base))
+    assert (facts.width, facts.height, facts.multiple) == (1024, 1024, 8)

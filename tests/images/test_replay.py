@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from shardtool.errors import InputError, UsageError
+from shardtool.errors import InputError, ShardtoolError, UsageError
 from shardtool.images.files import encode_image
+from shardtool.images.layers import Layers
 from shardtool.images.replay import Expectation, Replay, judge, read_begun, read_replay
+from shardtool.images.request import Request
 from tests.images.records import picture, record
 
 
@@ -52,6 +60,50 @@ def test_the_settings_of_other_tools_are_replayed(tmp_path: Path) -> None:
         "width": 64,
         "height": 48,
     }
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(value: Any, *above: Any) -> Iterator[tuple[Any, ...]]:
+    """Every place in a record, as the keys that lead to it."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in entries:
+        yield (*above, key)
+        yield from places(item, *above, key)
+
+
+def with_junk(value: Any, place: tuple[Any, ...], junk: Any) -> Any:
+    if not place:
+        return junk
+    changed = copy.copy(value)
+    changed[place[0]] = with_junk(value[place[0]], place[1:], junk)
+    return changed
+
+
+MADE = json.loads(json.dumps(record()))
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(list(places(MADE))), min_size=1, max_size=2, unique=True), JUNK)
+def test_whatever_stands_in_a_record_is_an_option_or_an_error_of_ours(
+    tmp_path_factory: pytest.TempPathFactory, where: list[tuple[Any, ...]], junk: Any
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    changed = MADE
+    for place in where:
+        with suppress(LookupError, TypeError):  # the first change took the second's place away
+            changed = with_junk(changed, place, junk)
+    (folder / "a.json").write_text(json.dumps(changed))
+    with suppress(UnicodeEncodeError):  # half a surrogate pair is nothing that a PNG could hold
+        saved(folder / "a.png", changed)
+    for path in (folder / "a.json", folder / "a.png"):
+        with suppress(ShardtoolError):
+            Request.read(Layers({}, read_replay(path).options), lambda: b"")
 
 
 def test_an_image_that_says_nothing_cannot_be_replayed(tmp_path: Path) -> None:
