@@ -103,6 +103,10 @@ class Draft:
         """Bytes of the file with no more padding than the format's own writer gives it."""
         return self._start(0, CANONICAL) + self._data
 
+    def fits(self, limit: int) -> bool:
+        """Whether ``plan`` can keep the limit."""
+        return min(self.size(), self.least()) <= limit
+
     def _start(self, rest: int, modulo: int) -> int:
         return self._raw + (rest - self._raw) % modulo
 

@@ -45,13 +45,10 @@ def plan_files(items: Sequence[Item], metadata: Mapping[str, str], split: Split)
     if split.shards is not None:
         return _in_number(items, metadata, split.shards)
     whole = lay_out(items, metadata, single=True)
-    if split.limit is None or whole.size() <= split.limit or len(items) <= 1:
-        if split.limit is not None and whole.size() > split.limit:
-            _check_alone(whole, split)
+    if split.limit is None or whole.fits(split.limit) or len(items) <= 1:
+        _check_alone(whole, split)
         return (whole.plan(limit=split.limit),)
     cuts = _cuts(items, metadata, split)
-    if len(cuts) == 1:
-        return (whole.plan(limit=split.limit),)
     if split.balance:
         cuts = _even(items, metadata, len(cuts), split.limit)
     return _laid_out(items, metadata, cuts, split.limit)
@@ -65,7 +62,7 @@ def _laid_out(
 
 
 def _check_alone(draft: Draft, split: Split) -> None:
-    if split.limit is None or split.allow_oversize or not draft.items or draft.least() <= split.limit:
+    if split.limit is None or split.allow_oversize or not draft.items or draft.fits(split.limit):
         return
     item = draft.items[0]
     raise RefusedError(
@@ -87,7 +84,7 @@ def _farthest(items: Sequence[Item], metadata: Mapping[str, str], begin: int, sp
     _check_alone(draft, split)
     for end in range(begin + 1, len(items)):
         draft.add(items[end])
-        if split.limit is not None and draft.least() > split.limit:
+        if split.limit is not None and not draft.fits(split.limit):
             return end
     return len(items)
 
