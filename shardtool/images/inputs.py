@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardtool.checkpoint.files import OpenFile
-from shardtool.errors import InputError
+from shardtool.errors import InputError, ShardtoolError
+from shardtool.foreign_code import reason_of, short_of_memory
 from shardtool.images.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,10 +35,14 @@ def opened_image(path: Path) -> Iterator[Image.Image]:
         try:
             with Image.open(stream) as image:
                 yield image
+        except ShardtoolError:
+            raise
         except UnidentifiedImageError as error:
             raise InputError(f"{path}: no image", code="image_invalid", path=path) from error
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            reason = getattr(error, "strerror", None) or error
+        except Exception as error:  # a damaged image can end in any: struct's and zlib's errors, IndexError, …
+            if short_of_memory(error) is not None:
+                raise
+            reason = getattr(error, "strerror", None) or reason_of(error)
             raise InputError(f"{path}: {reason}", code="image_invalid", path=path) from error
 
 

@@ -7,7 +7,8 @@
     Steps: 30, Sampler: Euler a, CFG scale: 5, Seed: 7, Size: 1024x1024, Model: sd_xl_base_1.0, Version: …
 
 The last line is ``key: value`` pairs with commas between; a value that holds a comma, a colon or a line break is
-written as a JSON string. What A1111's own reader does (``parse_generation_parameters``) is done here.
+written as a JSON string. What A1111's own reader does (``parse_generation_parameters``) is done here, within bounds: a
+key has at most a hundred characters and the line ``_LONGEST``, or the time would grow with the square of the text.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from shardtool.images.record import Model
 from shardtool.images.schedulers import SCHEDULERS, SPACINGS, parse_scheduler
 from shardtool.images.settings import Job
 
-_PAIR: Final = re.compile(r'\s*(\w[\w \-/]+):\s*("(?:\\.|[^\\"])+"|[^,]*)(?:,|$)')
-_SIZE: Final = re.compile(r"(\d+)x(\d+)")
+_PAIR: Final = re.compile(r'\s*(\w[\w \-/]{1,99}):\s*("(?:\\.|[^\\"])+"|[^,]*)(?:,|$)')
+_SIZE: Final = re.compile(r"(\d{1,9})x(\d{1,9})", re.ASCII)
 _NEGATIVE: Final = "Negative prompt:"
+_LONGEST: Final = 100_000
+"""Characters of a line of settings; real ones have some hundred, with extensions some thousand."""
+
 _LEAST_PAIRS: Final = 3
 """A1111 takes the last line for settings only if it has at least so many pairs."""
 
@@ -68,7 +72,7 @@ def _quote(value: Any) -> str:
 def parse_parameters(text: str) -> dict[str, Any]:
     """The settings in an A1111 text, under this program's names; what has none here is under ``other``."""
     *lines, last = text.strip().split("\n")
-    pairs = _PAIR.findall(last)
+    pairs = _PAIR.findall(last) if len(last) <= _LONGEST else []
     if len(pairs) < _LEAST_PAIRS:
         lines, pairs = [*lines, last], []
     prompt: list[str] = []
@@ -99,7 +103,7 @@ def _take(key: str, value: str, found: dict[str, Any], other: dict[str, str]) ->
             found[name] = kind(value)
         except ValueError:
             other[key] = value
-    elif key == "Seed" and re.fullmatch(r"\d+", value, re.ASCII):
+    elif key == "Seed" and re.fullmatch(r"\d{1,19}", value, re.ASCII):
         found["seed"] = int(value)
     elif size is not None:
         found["width"], found["height"] = int(size[1]), int(size[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from cli.app import app
 from shardtool.errors import InputError
 from shardtool.images.files import encode_image
+from shardtool.images.inputs import read_image
 from shardtool.images.parameters import parse_parameters, write_parameters
 from shardtool.images.reading import read_settings
 from shardtool.images.record import SCHEMA
@@ -243,6 +245,37 @@ def test_what_is_no_image_is_an_input_error(tmp_path: Path, content: bytes | Non
 def test_an_image_without_metadata_has_no_settings(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     assert read_settings(tmp_path / "a.png")["tool"] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 300_000,
+        "a: " * 100_000,
+        'a:"' * 100_000,
+        "Steps: 1, Size: " + "9" * 5000 + "x1, Seed: " + "9" * 5000 + ", a: b",
+    ],
+    ids=["letters", "keys", "quotes", "digits"],
+)
+def test_no_text_takes_long_or_cannot_be_read(tmp_path: Path, text: str) -> None:
+    """Within the time that a test may take; with the square of the text it would be many minutes."""
+    assert read_settings(png(tmp_path / "a.png", parameters=f"dog\n{text}"))["tool"] == "a1111"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["png", "jpg", "webp"]), st.data())
+def test_a_damaged_image_is_read_or_an_input_error(
+    tmp_path_factory: pytest.TempPathFactory, kind: Any, data: st.DataObject
+) -> None:
+    whole = bytearray(encode_image(picture(), kind, record(), "dog\nSteps: 1, Sampler: Euler, Seed: 1"))
+    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=4)):
+        whole[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / f"damaged.{kind}"
+    path.write_bytes(whole[: data.draw(st.integers(1, len(whole)))])
+    with suppress(InputError):
+        read_settings(path)
+    with suppress(InputError):
+        read_image(path)
 
 
 DEEP = "[" * 900 + "]" * 900
