@@ -123,6 +123,13 @@ def test_a_cut_inside_a_source_file_is_there_only_where_it_saves_a_file(sizes: l
                 assert number + 1 + fewest(items[place:], limit) > len(files)
 
 
+def test_a_lone_tensor_above_the_limit_is_the_one_file_of_its_checkpoint() -> None:
+    items = run_of([1_001])
+    files = plan_files(items, META, Split(1_000, allow_oversize=True))
+    assert files == (lay_out(items, META, single=True).plan(),)
+    assert files != (lay_out(items, META).plan(),)
+
+
 def test_a_large_shard_begins_where_its_source_does_modulo_a_block() -> None:
     items = run_of([SHARE_FROM] * 4, begin=12_345)
     files = plan_files(items, META, Split(2 * SHARE_FROM + 10_000))
