@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from shardtool import __version__
-from shardtool.checkpoint.strict_json import plain
+from shardtool.checkpoint.strict_json import MAX_DEPTH, plain
 from shardtool.errors import Problem, ShardtoolError
 from shardtool.events import Note
 
@@ -135,8 +135,10 @@ class Output:
             "error": error.as_json() if error else None,
             "elapsed_s": round(time.monotonic() - self.started, 3),
         }
+        # What was read is as deep as is taken at most, and stands some levels down in here.
+        written = plain(document, 2 * MAX_DEPTH)
         # ASCII, so that no name in it can do anything to a terminal.
-        sys.stdout.write(json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(written, indent=2, allow_nan=False) + "\n")
         sys.stdout.flush()
 
 

@@ -19,6 +19,7 @@ from sd_prompt_reader.image_data_reader import ImageDataReader
 from typer.testing import CliRunner
 
 from cli.app import app
+from shardtool.checkpoint.strict_json import MAX_DEPTH
 from shardtool.errors import InputError
 from shardtool.images.files import encode_image
 from shardtool.images.inputs import read_image
@@ -304,4 +305,13 @@ def test_whatever_numbers_an_image_holds_can_be_written_as_json(tmp_path: Path, 
     ran = CliRunner().invoke(app, ["inspect", str(path), "--json"])
     assert ran.exit_code == 0, ran.output
     assert "Infinity" not in re.sub('"-?Infinity"', "", ran.stdout)
+    assert json.loads(ran.stdout)["ok"]
+
+
+@pytest.mark.parametrize("levels", range(MAX_DEPTH - 8, MAX_DEPTH + 2))
+def test_a_record_of_any_depth_that_is_read_can_be_written_again(tmp_path: Path, levels: int) -> None:
+    text = json.dumps({"schema": SCHEMA, "settings": {}, "x": 0}).replace("0}", "[" * levels + "]" * levels + "}")
+    path = png(tmp_path / "a.png", shardtool=text)
+    ran = CliRunner().invoke(app, ["inspect", str(path), "--json"])
+    assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["ok"]
