@@ -65,8 +65,8 @@ def _misfit(parts: PipelineParts, name: str, fault: str, identity: str | None = 
 
 def _replaced(parts: PipelineParts) -> str:
     """Which parts come from elsewhere, as one of these is the likeliest not to belong."""
-    own = [name for name, part in parts.parts.items() if part.folder.is_relative_to(parts.path)]
-    others = [name for name in (*parts.parts, *parts.given) if name not in own]
+    others = [name for name, part in parts.parts.items() if not part.folder.is_relative_to(parts.path)]
+    others += parts.given
     if not others:
         return "fetch all of the pipeline from one place"
     return f"{', '.join(others)} came from elsewhere; take another, or the pipeline it belongs to"
@@ -177,7 +177,8 @@ def _scheduler_problems(parts: PipelineParts, family: Family) -> Iterator[Proble
         return
     path = scheduler.folder / SCHEDULER_NAME
     config = read_json_object(path, code="config_invalid") if path.exists() else {}
-    if (steps := config.get("num_train_timesteps", 1)) is not None and not (type(steps) is int and 0 < steps <= _STEPS):
+    steps = config.get("num_train_timesteps")
+    if steps is not None and not (type(steps) is int and 0 < steps <= _STEPS):
         message = f"{path}: num_train_timesteps is {steps!r:.80}, no number of steps from 1 to {_STEPS:,}"
         yield Problem("config_invalid", message, str(path), hint="use the scheduler of the pipeline's own repo")
     flow = "FlowMatch" in scheduler.class_name or config.get("use_flow_sigmas") is True

@@ -146,14 +146,12 @@ def distance(dtype: str, a: Iterable[bytes], b: Iterable[bytes]) -> Distance:
         finite = np.isfinite(x) & np.isfinite(y)
         with np.errstate(over="ignore"):
             apart = np.minimum(np.abs(x[finite] - y[finite]), _LARGEST)
+            total += float(apart.sum())
+        largest = max(largest, float(apart.max(initial=0)))
+        counted += apart.size
         different = (_rows(one, x.size) != _rows(other, x.size)).any(axis=1)
         changed += int(np.count_nonzero(different))
         not_finite += int(np.count_nonzero(different & ~finite))
-        if apart.size:
-            largest = max(largest, float(apart.max()))
-            with np.errstate(over="ignore"):
-                total += float(apart.sum())
-            counted += apart.size
     if not counted:
         return Distance(None, None, changed, not_finite)
     return Distance(largest, min(total / counted, largest), changed, not_finite)  # the sum may be beyond all numbers

@@ -69,8 +69,8 @@ def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) 
     contents = survey(path, variant, every_variant=variant is None)
     parts = tuple(Checked(part, _once(_structure_problems(part))) for part in contents.parts)
     problems = contents.problems
-    pipeline = read_pipeline(path) if contents.kind == "pipeline" and parts else None
-    if fit and pipeline is not None and not _is_broken(parts, problems):
+    pipeline = read_pipeline(path) if fit and contents.kind == "pipeline" and parts else None
+    if pipeline is not None and not _is_broken(parts, problems):
         problems += _partner_problems(pipeline)
     if fit:
         classes = pipeline.components if pipeline else {}

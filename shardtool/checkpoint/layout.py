@@ -105,7 +105,7 @@ class Draft:
 
     def fits(self, limit: int) -> bool:
         """Whether ``plan`` can keep the limit."""
-        return min(self.size(), self.least()) <= limit
+        return self.least() <= limit or self.size() <= limit
 
     def _start(self, rest: int, modulo: int) -> int:
         return self._raw + (rest - self._raw) % modulo
