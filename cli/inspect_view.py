@@ -52,7 +52,9 @@ def _pipeline(text: str, contents: Contents) -> Iterator[RenderableType]:
 def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[RenderableType]:
     part = contents.parts[0]
     if part.checkpoint is None:
-        yield _heading(contents.class_name or contents.kind, text, "damaged")
+        yield _heading(contents.class_name or contents.kind, text, damage(part))
+        if len(part.files) > 1:
+            yield from ("", _readable(part))
         return
     summary = summarise(part.checkpoint, part.quantised)
     yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary))
@@ -62,6 +64,21 @@ def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[Rendera
         yield from ("", _tree(part.checkpoint, shown.depth))
     yield from ("", _memory([summary]))
     yield from variants_view(contents)
+
+
+def damage(part: Part) -> str:
+    """``damaged``, and how many of the files can be read where some can."""
+    readable = sum(file is not None for file in part.files.values())
+    return f"damaged, {readable} of {len(part.files)} files readable" if readable else "damaged"
+
+
+def _readable(part: Part) -> Table:
+    """The files of weights that do not make up a checkpoint, those that are missing or cannot be read too."""
+    made = table("file", "tensors", "size", right=("tensors", "size"))
+    for name, file in part.files.items():
+        figures = (f"{len(file.header.tensors):,}", format_size(file.size)) if file else ("damaged", "")
+        made.add_row(show(name), *figures)
+    return made
 
 
 def _titled(part: Part, contents: Contents, what: str) -> list[str]:
@@ -117,7 +134,7 @@ def _percent(part: float) -> str:
 
 
 def _files(summary: Summary) -> Table:
-    made = table("shard", "tensors", "size", "fill", right=("tensors", "size"))
+    made = table("shard", "tensors", "size", "of the largest", right=("tensors", "size"))
     for file in summary.files:
         full = round(file.fill * BAR)
         bar = "█" * full + "░" * (BAR - full)
@@ -177,7 +194,7 @@ def _components(contents: Contents) -> Table:
     for part in contents.parts:
         name, class_name = show(part.name), show(part.class_name or "?")
         if part.checkpoint is None:
-            made.add_row(name, class_name, "damaged" if part.errors else "–", "", "", "")
+            made.add_row(name, class_name, damage(part) if part.errors else "–", "", "", "")
             continue
         summary = summarise(part.checkpoint, part.quantised)
         packed = [f"({show(summary.quantised)})"] if summary.quantised else []

@@ -70,8 +70,15 @@ class Output:
         real = getattr(stream, "rich_proxied_file", stream)
         if real not in self._consoles:
             width = None if real.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+            # Rich's own no_color leaves bold and dim in.
+            unstyled = self.no_color or os.environ.get("NO_COLOR")
             self._consoles[real] = Console(
-                file=real, width=width, markup=False, emoji=False, highlight=False, no_color=self.no_color or None
+                file=real,
+                width=width,
+                markup=False,
+                emoji=False,
+                highlight=False,
+                color_system=None if unstyled else "auto",
             )
         return self._consoles[real]
 
@@ -84,11 +91,23 @@ class Output:
         if self.json:
             self.document(data=data, error=error)
         elif renderables:
-            console = self.console(sys.stdout)
             for renderable in renderables:
-                console.print(renderable, soft_wrap=isinstance(renderable, str))
+                self._print(renderable)
         if error:
             self._explain(error)
+
+    def _print(self, renderable: RenderableType) -> None:
+        """A pipe or a file gets no line wrapped, which other programs search, and no blanks at a line's end."""
+        from rich.text import Text
+
+        console = self.console(sys.stdout)
+        if console.is_terminal:
+            console.print(renderable, soft_wrap=isinstance(renderable, str))
+            return
+        with console.capture() as captured:
+            console.print(renderable, soft_wrap=isinstance(renderable, str | Text))
+        console.file.write("".join(f"{line.rstrip(' ')}\n" for line in captured.get().split("\n")[:-1]))
+        console.file.flush()
 
     def say(self, text: str, *, style: str | None = None) -> None:
         """A line for people on stderr; silent with ``--quiet``."""

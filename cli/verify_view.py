@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 SHOWN_OF_A_KIND = 10
 """Problems with one code that are printed; --verbose and --json give all."""
 
-_UNCHECKED = {
-    "fit": "the fit to the model's class",
-    "values": "the values (--deep reads them)",
-    "digests": "digests, since none are recorded: a flipped bit may go unseen",
-}
-
 
 @dataclass(frozen=True)
 class Against:
@@ -50,6 +44,7 @@ def verification_data(source: str, found: Verification, against: Against | None)
                 "class": checked.part.class_name,
                 "variant": checked.part.variant,
                 "checked": list(checked.checked),
+                "digests_recorded": checked.recorded,
                 "problems": [problem.as_json() for problem in checked.problems],
             }
             for checked in found.parts
@@ -81,7 +76,7 @@ def verification_view(
         yield from _listed(problems, limit=None if all else SHOWN_OF_A_KIND)
         yield ""
     yield _verdict(source, found, against, problems)
-    if unchecked := _unchecked(found):
+    if unchecked := _unchecked(found, compared=against is not None):
         yield _dim(f"not checked: {'; '.join(unchecked)}")
 
 
@@ -136,8 +131,7 @@ def _verdict(source: str, found: Verification, against: Against | None, problems
     else:
         line = Text("damaged", "bold red")
     line.append(f"  {show(source)}", "not bold default")
-    tensors = sum(len(checked.part.checkpoint.tensors) for checked in found.parts if checked.part.checkpoint)
-    line.append(f"  {tensors:,} tensors", "not bold dim")
+    line.append(f"  {_extent(found)}", "not bold dim")
     if problems:
         line.append(f", {_counted(problems)}", "not bold dim")
     if against is not None:
@@ -145,13 +139,34 @@ def _verdict(source: str, found: Verification, against: Against | None, problems
     return line
 
 
-def _unchecked(found: Verification) -> list[str]:
-    """What no part with weights was checked for."""
+def _extent(found: Verification) -> str:
+    """How many tensors were found, and in how many of the files where some cannot be read."""
+    files = [file for checked in found.parts for file in checked.part.files.values()]
+    readable = [file for file in files if file]
+    tensors = sum(len(file.header.tensors) for file in readable)
+    said = f"{tensors:,} tensor{'' if tensors == 1 else 's'}"
+    if len(readable) < len(files):
+        said += f" in {len(readable):,} of {len(files):,} file{'' if len(files) == 1 else 's'}"
+    return said
+
+
+def _unchecked(found: Verification, *, compared: bool) -> list[str]:
+    """What no part with weights was checked for. Where every bit was compared, none can have flipped unseen."""
     weighty = [checked for checked in found.parts if checked.part.checkpoint]
-    missing = [what for what in _UNCHECKED if weighty and not any(what in checked.checked for checked in weighty)]
-    if "values" in missing and "digests" in missing:
-        missing.remove("digests")
-    return [_UNCHECKED[what] for what in missing]
+    missing = {what for what in ("fit", "values", "digests") if not any(what in checked.checked for checked in weighty)}
+    if not weighty:
+        return []
+    said = ["the fit to the model's class"] if "fit" in missing else []
+    if "values" in missing:
+        recorded = any(checked.recorded for checked in weighty)
+        if compared:
+            unread = "NaN, infinities and the recorded digests" if recorded else "NaN and infinities"
+        else:
+            unread = "the values and the recorded digests" if recorded else "the values"
+        said.append(f"{unread} (--deep reads them)")
+    elif "digests" in missing and not compared:
+        said.append("digests, since none are recorded: a flipped bit may go unseen")
+    return said
 
 
 def _dim(text: str) -> Text:

@@ -192,4 +192,4 @@ def _blocks(tensor: torch.Tensor) -> Iterator[memoryview]:
 
 
 def _fault(path: Path, fault: str) -> InputError:
-    return InputError(f"{path}: {fault}", code="pickle_invalid", path=path, hint="fetch the file again")
+    return InputError(f"{path}: {fault}", code="pickle_invalid", path=path, hint="fetch or write the file again")

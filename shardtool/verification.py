@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from shardtool.checkpoint.compare import Pair, compare, form, paired
 from shardtool.checkpoint.contents import Contents, Part, survey
@@ -24,11 +25,15 @@ from shardtool.part import config_of, is_settings
 
 @dataclass(frozen=True)
 class Checked:
-    """A part with all that is wrong with it; ``checked`` says what was looked at: structure, fit, values, digests."""
+    """A part with all that is wrong with it; ``checked`` says what was looked at: structure, fit, values, digests.
+
+    ``recorded`` says whether digests lie beside it, looked at or not.
+    """
 
     part: Part
     problems: tuple[Problem, ...]
     checked: tuple[str, ...] = ("structure",)
+    recorded: bool = False
 
     def after(self, what: str, problems: tuple[Problem, ...]) -> Checked:
         """With one more thing checked, and what came of it."""
@@ -61,13 +66,14 @@ def _once(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     return tuple({(problem.code, problem.message): problem for problem in problems}.values())
 
 
-def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) -> Verification:
+def verify_headers(path: str | Path, variant: str | None = None, *, fit: bool = True) -> Verification:
     """Check all that headers, indexes and configs tell: the ``variant``'s weights, or all variants for ``None``.
 
     ``fit`` imports torch where there is a model to compare with. Raises ``InputError`` where there is nothing to check.
     """
+    path = Path(path)
     contents = survey(path, variant, every_variant=variant is None)
-    parts = tuple(Checked(part, _once(_structure_problems(part))) for part in contents.parts)
+    parts = tuple(_with_structure(part) for part in contents.parts)
     problems = contents.problems
     pipeline = read_pipeline(path) if fit and contents.kind == "pipeline" and parts else None
     if pipeline is not None and not _is_broken(parts, problems):
@@ -78,8 +84,16 @@ def verify_headers(path: Path, variant: str | None = None, *, fit: bool = True) 
     return Verification(contents, parts, _once(problems))
 
 
-def _structure_problems(part: Part) -> tuple[Problem, ...]:
-    return part.problems if part.checkpoint is None else part.problems + _record_problems(part.checkpoint)
+def _with_structure(part: Part) -> Checked:
+    if part.checkpoint is None:
+        return Checked(part, _once(part.problems))
+    try:
+        entry = read_entries(part.checkpoint.folder).get(part.checkpoint.name.base)
+    except InputError as error:
+        invalid = Problem("digests_invalid", error.message, error.path, hint=error.hint)
+        return Checked(part, _once((*part.problems, invalid)))
+    stale = () if entry is None else _record_problems(part.checkpoint, entry)
+    return Checked(part, _once(part.problems + stale), recorded=entry is not None)
 
 
 def _is_broken(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> bool:
@@ -136,9 +150,7 @@ def _with_values(found: Checked, workers: int | None, on_event: Listener) -> Che
         return found
     from shardtool.scan import scan
 
-    digests = None
-    if not any(problem.code == "digests_invalid" for problem in found.problems):
-        digests = read_digests(checkpoint.folder, checkpoint.name)
+    digests = read_digests(checkpoint.folder, checkpoint.name) if found.recorded else None
     found = found.after("values", scan(checkpoint, digests=digests, workers=workers, on_event=on_event))
     return found if digests is None else found.after("digests", ())
 
@@ -146,15 +158,9 @@ def _with_values(found: Checked, workers: int | None, on_event: Listener) -> Che
 _UNREADABLE = {"truncated", "unreadable", "file_changed"}
 
 
-def _record_problems(checkpoint: Checkpoint) -> tuple[Problem, ...]:
+def _record_problems(checkpoint: Checkpoint, entry: dict[str, Any]) -> tuple[Problem, ...]:
     """Where the tensors' names, dtypes and shapes are not those whose digests were recorded; no data is read."""
     path = checkpoint.folder / DIGESTS_NAME
-    try:
-        entry = read_entries(checkpoint.folder).get(checkpoint.name.base)
-    except InputError as error:
-        return (Problem("digests_invalid", error.message, error.path, hint=error.hint),)
-    if entry is None:
-        return ()
     forms = {name: (name, stored.info.dtype, stored.info.shape) for name, stored in checkpoint.tensors.items()}
     recorded = entry["tensors"]
     if recorded.keys() != forms.keys():

@@ -240,3 +240,7 @@ def record_digests(folder: Path) -> None:
     entry = {"fingerprint": fingerprint(forms, digests), "tensors": digests}
     content = {"schema": "shardtool.digests/1", "checkpoints": {"diffusion_pytorch_model": entry}}
     (folder / "shardtool.digests.json").write_text(json.dumps(content))
+
+
+def test_a_path_may_be_text(unet: Path) -> None:
+    assert verify_headers(str(unet), fit=False) == verify_headers(unet, fit=False)

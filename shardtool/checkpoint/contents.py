@@ -7,8 +7,8 @@ not know where the headers came from.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shardtool.checkpoint.beside import beside_findings
@@ -25,7 +25,7 @@ from shardtool.checkpoint.folder import (
     weights_in,
 )
 from shardtool.checkpoint.index import shards_of
-from shardtool.checkpoint.inventory import Checkpoint, examine, examine_weights
+from shardtool.checkpoint.inventory import Checkpoint, WeightsFile, examine, examine_weights
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME, SETTINGS_NAMES
 from shardtool.checkpoint.quantisation import method_of
@@ -40,7 +40,8 @@ class Part:
 
     ``class_name`` is what the configs say it is, ``library`` where that class comes from, ``quantised`` the method that
     its weights are packed with. ``checkpoint`` is ``None`` for parts without weights (a tokenizer) and for those too
-    damaged to read, which have ``problems``.
+    damaged to read, which have ``problems``. ``files`` are its files of weights by name, ``None`` those that are
+    missing or cannot be read.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Part:
     class_name: str | None
     library: str | None
     checkpoint: Checkpoint | None = None
+    files: Mapping[str, WeightsFile | None] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     resolution: Resolution | None = None
     variant: str | None = None
@@ -157,7 +159,7 @@ def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tu
     """
     if not part.path.is_dir():
         found = examine(part.path)
-        return (replace(part, checkpoint=found.checkpoint, problems=found.problems),)
+        return (replace(part, checkpoint=found.checkpoint, files=found.files, problems=found.problems),)
     wanted = part.resolution.variant if part.resolution else variant
     chosen = _every_set(part.path) if every_variant else []
     chosen = chosen or [choose_weights(part.path, wanted or _only_variant(part.path))]
@@ -167,7 +169,8 @@ def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tu
     for files in chosen:
         found = examine_weights(part.path, files)
         problems = found.problems if parts else (*found.problems, *beside)
-        parts.append(replace(part, checkpoint=found.checkpoint, problems=problems, variant=files.name.variant))
+        part = replace(part, checkpoint=found.checkpoint, files=found.files, problems=problems)
+        parts.append(replace(part, variant=files.name.variant))
     return tuple(parts)
 
 

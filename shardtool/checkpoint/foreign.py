@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
 
 from shardtool.checkpoint.files import OpenFile
@@ -59,9 +60,24 @@ def recognise(start: bytes, path: str) -> Problem | None:
             "not_safetensors",
             f"{path}: begins with zeros: an empty hull of a download",
             path,
-            hint="fetch the file again",
+            hint="fetch or write the file again",
         )
     return None
+
+
+def text_problem(start: bytes, path: str) -> Problem | None:
+    """That ``start``, with which a file of weights begins, is text in UTF-8; a header's length holds zeros.
+
+    It may end within a character. Fewer bytes than a length has may be the beginning of anything.
+    """
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return None
+    if len(start) < 8 or not all(char.isprintable() or char.isspace() for char in text):
+        return None
+    hint = "a checkpoint is a .safetensors file, its .safetensors.index.json, or a folder that holds them"
+    return Problem("not_safetensors", f"{path}: is a text file, not safetensors", path, hint=hint)
 
 
 _IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")

@@ -21,7 +21,7 @@ from typing import Any, TypeGuard
 
 from shardtool.checkpoint.dtypes import DTYPE_BITS
 from shardtool.checkpoint.files import OpenFile
-from shardtool.checkpoint.foreign import SNIFF, recognise
+from shardtool.checkpoint.foreign import SNIFF, recognise, text_problem
 from shardtool.checkpoint.strict_json import DuplicateKeyError, parse_json_object
 from shardtool.errors import InputError, Problem
 
@@ -30,7 +30,7 @@ MAX_HEADER = 100_000_000
 
 _SIDE_LIMIT = 2**63
 _BITS_LIMIT = 2**64
-_FETCH = "fetch the file again"
+_FETCH = "fetch or write the file again"
 _WRITE = "the program that wrote it is at fault: write the file again"
 
 
@@ -72,7 +72,8 @@ def read_header(file: OpenFile) -> Header:
     start = file.read_at(0, min(file.size, SNIFF))
     length = int.from_bytes(start[:8], "little")
     if file.size < 8 or length == 0 or length > MAX_HEADER or length + 8 > file.size:
-        raise InputError.of_all([recognise(start, path) or _wrong_length(path, file.size, length)])
+        fault = recognise(start, path) or text_problem(start, path) or _wrong_length(path, file.size, length)
+        raise InputError.of_all([fault])
     return parse_header(file.read_at(8, length), data_size=file.size - 8 - length, path=path)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -95,10 +95,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found: ``checkpoint`` is ``None`` where too much is wrong to build the table."""
+    """What was found: ``checkpoint`` is ``None`` where too much is wrong to build the table.
+
+    ``files`` are all that belong to it, by name; ``None`` where one is missing or its header cannot be read.
+    """
 
     checkpoint: Checkpoint | None
     problems: tuple[Problem, ...]
+    files: Mapping[str, WeightsFile | None] = field(default_factory=dict)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -131,13 +135,13 @@ def examine(source: Path, variant: str | None = None) -> Examination:
     name = parsed.name if parsed is not None and not parsed.is_shard else WeightsName(source.stem)
     # A link that the user names is followed: it is what was asked for.
     files, problems = _read_files(source.parent, [source.name], contained=False)
-    return Examination(Checkpoint(source.parent, name, files, None) if files else None, tuple(problems))
+    return _examination(source.parent, name, files, None, problems)
 
 
 def examine_weights(folder: Path, found: WeightsFiles) -> Examination:
     """``examine`` for one of the sets of weights that ``weights_in(folder)`` gives; the config is judged too."""
     examined = _examine_set(folder, found)
-    return Examination(examined.checkpoint, (*examined.problems, *_config_problems(folder, examined.checkpoint)))
+    return replace(examined, problems=(*examined.problems, *_config_problems(folder, examined.checkpoint)))
 
 
 def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
@@ -146,7 +150,8 @@ def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
     if found.single is not None:
         files, problems = _read_files(folder, [found.single])
         problems.extend(beside_problems(folder, found, indexed=()))
-        return Examination(Checkpoint(folder, found.name, files, None) if files else None, tuple(problems))
+        return _examination(folder, found.name, files, None, problems)
+    files, problems = _read_files(folder, _in_shard_order(found.shards))
     names = ", ".join(list(found.shards)[:3])
     problem = Problem(
         "index_missing",
@@ -154,7 +159,19 @@ def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
         str(folder),
         hint=f"rebuild it with `shardtool repair {folder}`, or fetch {found.name.index} too",
     )
-    return Examination(None, (problem,))
+    return Examination(None, (problem, *problems), files)
+
+
+def _examination(
+    folder: Path,
+    name: WeightsName,
+    files: Mapping[str, WeightsFile | None],
+    index: Index | None,
+    problems: list[Problem],
+) -> Examination:
+    readable = tuple(file for file in files.values() if file)
+    checkpoint = Checkpoint(folder, name, readable, index) if len(readable) == len(files) else None
+    return Examination(checkpoint, tuple(problems), files)
 
 
 def _config_problems(folder: Path, checkpoint: Checkpoint | None) -> list[Problem]:
@@ -171,12 +188,12 @@ def _examine_indexed(folder: Path, found: WeightsFiles) -> Examination:
     except InputError as error:
         return Examination(None, error.as_problems())
     files, problems = _read_files(folder, _in_shard_order(index.files))
-    headers = {file.path.name: file.header for file in files}
-    problems.extend(index_problems(index, headers, {file.path.name: file.size for file in files}))
+    readable = {name: file for name, file in files.items() if file}
+    headers = {name: file.header for name, file in readable.items()}
+    problems.extend(index_problems(index, headers, {name: file.size for name, file in readable.items()}))
     problems.extend(numbering_problems(index, found))
     problems.extend(beside_problems(folder, found, index.files))
-    complete = len(files) == len(index.files)
-    return Examination(Checkpoint(folder, found.name, files, index) if complete else None, tuple(problems))
+    return _examination(folder, found.name, files, index, problems)
 
 
 def _in_shard_order(names: Iterable[str]) -> list[str]:
@@ -189,19 +206,19 @@ def _in_shard_order(names: Iterable[str]) -> list[str]:
 
 def _read_files(
     folder: Path, names: Sequence[str], *, contained: bool = True
-) -> tuple[tuple[WeightsFile, ...], list[Problem]]:
-    """The files that can be read, and what is wrong with the others."""
-    files: list[WeightsFile] = []
+) -> tuple[dict[str, WeightsFile | None], list[Problem]]:
+    """The files by name, and what is wrong with those that cannot be read."""
+    files: dict[str, WeightsFile | None] = dict.fromkeys(names)
     problems: list[Problem] = []
     for name in names:
         try:
             if contained:
                 check_link(folder, folder / name)
-            files.append(read_file(folder / name))
+            files[name] = read_file(folder / name)
         except InputError as error:
             missing = error.code == "file_missing"
             problems.extend([_shard_missing(error)] if missing else error.as_problems())
-    return tuple(files), problems
+    return files, problems
 
 
 def read_file(path: Path) -> WeightsFile:
@@ -211,5 +228,5 @@ def read_file(path: Path) -> WeightsFile:
 
 
 def _shard_missing(error: InputError) -> Problem:
-    hint = "the download or copy is incomplete: fetch that file"
+    hint = "the download or copy is incomplete: fetch that file, or write the checkpoint again"
     return Problem("shard_missing", error.message, error.path, hint=hint)

@@ -199,7 +199,7 @@ def _merge(lora: LoraFile, module: torch.nn.Module, name: str, pair: _Pair, alph
                 code="lora_invalid",
                 path=lora.path,
                 tensor=pair.keys[0],
-                hint="fetch the file again",
+                hint="fetch or write the file again",
             )
         weight.copy_((weight.float() + delta.reshape(weight.shape).to(weight.device)).to(weight.dtype))
 

@@ -138,3 +138,12 @@ def test_what_can_be_read_is_no_checkpoint_until_all_can(tmp_path: Path) -> None
     (folder / shard_name(2)).write_bytes(b"cut")
     assert examine(folder).checkpoint is None
     assert [problem.path for problem in examine(folder).errors] == [str(folder / shard_name(2))]
+
+
+@pytest.mark.parametrize("text", ["a dog\na cat at night\n", '{"seed": 7, "steps": 4}', "ein Hund, 犬, 犬, 犬"])
+def test_a_text_file_is_told_as_such(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text(text, encoding="utf-8")
+    (problem,) = examine(path).problems
+    assert (problem.code, problem.message) == ("not_safetensors", f"{path}: is a text file, not safetensors")
+    assert ".safetensors.index.json" in problem.hint

@@ -149,6 +149,16 @@ def test_what_is_damaged_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
     assert document["data"]["sources"][0]["kind"] == "pipeline"
 
 
+def test_the_files_of_a_damaged_component_are_listed(tmp_path: Path) -> None:
+    unet = write_component(tmp_path / "unet")
+    (unet / shard_name(2)).unlink()
+    lines = run("inspect", unet, columns=120).stdout.splitlines()
+    assert "damaged, 2 of 3 files readable" in lines
+    for number, said in ((1, "2"), (2, "damaged"), (3, "2")):
+        (line,) = [line for line in lines if line.startswith(shard_name(number))]
+        assert line.split()[1] == said
+
+
 def test_foreign_names_are_shown_escaped_everywhere(tmp_path: Path) -> None:
     evil = "\x1b[2Jblock[/bold]\u202e.\nerror: fake.weight"
     path = tmp_path / "x.safetensors"

@@ -83,6 +83,19 @@ def test_colour_is_for_terminals_that_want_it() -> None:
     assert "\x1b[" not in CliRunner().invoke(app, ["inspect", "demo"]).output
 
 
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {}])
+def test_without_colour_there_is_no_bold_either(env: dict[str, str]) -> None:
+    written = on_a_terminal("inspect", "demo", *([] if env else ["--no-color"]), **env)
+    assert "StableDiffusionXLPipeline" in written
+    assert not re.search(r"\x1b\[[\d;]*m", written)
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "demo"], ["shard", "demo", "--dry-run", "-o", "nowhere"]])
+def test_no_line_of_a_pipe_ends_in_blanks(arguments: list[str]) -> None:
+    lines = CliRunner().invoke(app, arguments).stdout.splitlines()
+    assert len(lines) > 5 and [line for line in lines if line != line.rstrip()] == []
+
+
 @pytest.mark.parametrize("arguments", [["load", "demo", "--dry-run", "--device", "cpu"], ["inspect", "demo"]])
 def test_the_tables_of_a_pipeline_fit_80_columns(arguments: list[str]) -> None:
     """Nothing is folded: every component is one line."""

@@ -100,6 +100,55 @@ def test_against_compares_bit_for_bit(unet: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_what_was_compared_bit_for_bit_is_not_said_to_be_unread(unet: Path) -> None:
+    copy = write_component(unet.parent / "copy")
+    assert "not checked: the fit to the model's class; NaN and infinities (--deep reads them)\n" in (
+        run(unet, "--structure", "--against", copy).stdout
+    )
+    deep = run(unet, "--structure", "--deep", "--against", copy).stdout
+    assert "digests" not in deep and "a flipped bit" not in deep
+
+
+def test_recorded_digests_that_were_not_compared_are_mentioned(tmp_path: Path) -> None:
+    target = tmp_path / "vae"
+    made = CliRunner().invoke(app, ["shard", "demo:vae", "--max-size", "3MB", "-o", str(target), "--digests", "-q"])
+    assert made.exit_code == 0
+    assert "the values and the recorded digests (--deep reads them)" in run(target, "--structure").stdout
+    assert data_of(target, "--structure")["components"][0]["digests_recorded"] is True
+    assert "recorded digests" not in run(target, "--structure", "--deep").stdout
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "no index"])
+def test_what_can_be_read_of_a_damaged_checkpoint_is_counted(unet: Path, fault: str) -> None:
+    """The three shards hold two tensors each."""
+    if fault == "missing":
+        (unet / shard_name(2)).unlink()
+    elif fault == "cut":
+        (unet / shard_name(2)).write_bytes(b"")
+    else:
+        (unet / INDEX).unlink()
+    readable = "6 tensors" if fault == "no index" else "4 tensors in 2 of 3 files"
+    assert f"damaged  {unet}  {readable}, 1 error\n" in run(unet, "--structure").stdout
+
+
+def test_without_an_index_the_shards_are_looked_at_all_the_same(unet: Path) -> None:
+    (unet / INDEX).unlink()
+    (unet / shard_name(2)).write_bytes(b"")
+    found = run(unet, "--structure")
+    assert "[index_missing]" in found.stdout and "[truncated]" in found.stdout
+    assert "4 tensors in 2 of 3 files, 2 errors" in found.stdout
+
+
+@pytest.mark.parametrize("columns", [None, "40"])
+def test_a_pipe_gets_every_problem_on_one_line(unet: Path, columns: str | None) -> None:
+    """Who searches a log for a file and its fault finds both in one line, whatever COLUMNS says."""
+    folder = unet.rename(unet.parent / ("long " * 40).strip())
+    (folder / INDEX).unlink()
+    found = CliRunner().invoke(app, ["verify", str(folder), "--structure"], env={"COLUMNS": columns})
+    first = found.stdout.splitlines()[0]
+    assert first.startswith(f"error: {folder}: ") and first.endswith("[index_missing]")
+
+
 def test_recorded_digests_find_every_flipped_bit(tmp_path: Path, demo: Path) -> None:
     from cli.app import app as shardtool
 
