@@ -57,7 +57,7 @@ def inspect(
     """Show what is in a checkpoint, a pipeline or an image.
 
     Only headers are read, never a weight; those of a source on the Hub by range requests. Several sources stand side
-    by side. Of an image, the settings that it was generated with are shown.
+    by side. Of an image, the settings that it was generated with are shown, with --verbose every detail.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ def inspect(
     errors = _problems(found, "error")
     error = InputError.of_all(errors) if errors else None
     data = [item.data(text) if isinstance(item, Image) else contents_data(text, item, shown) for text, item in found]
-    out.result({"sources": data}, *(() if out.json else _views(found, shown)), error=error)
+    out.result({"sources": data}, *(() if out.json else _views(found, shown, all=out.verbose)), error=error)
     if error:
         raise typer.Exit(error.exit_code)
 
@@ -93,12 +93,17 @@ def _look(
     return look_into(named, partial(survey, variant=variant), variant=variant, offline=offline, on_event=on_event)
 
 
-def _views(found: list[tuple[str, Contents | Image]], shown: Shown) -> Iterator[RenderableType]:
+def _views(
+    found: list[tuple[str, Contents | Image]],
+    shown: Shown,
+    *,
+    all: bool,  # noqa: A002
+) -> Iterator[RenderableType]:
     """Images one after the other; one source in full, several side by side."""
     contents = [(text, item) for text, item in found if isinstance(item, Contents)]
     for text, item in found:
         if isinstance(item, Image):
-            yield from item.view(text)
+            yield from item.view(text, all=all)
     if len(contents) > 1:
         yield side_by_side(contents)
     if len(contents) == 1 or shown.lists:

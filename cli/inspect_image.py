@@ -25,8 +25,8 @@ class Image:
         """The image for ``--json``."""
         return {"source": source, "path": str(self.path), "kind": "image", "settings": self.settings}
 
-    def view(self, source: str) -> Iterator[RenderableType]:
-        """What is printed: one line for each setting."""
+    def view(self, source: str, *, all: bool) -> Iterator[RenderableType]:  # noqa: A002
+        """What is printed: one line for each setting; of our own record the details only if ``all`` is asked for."""
         from rich.text import Text
 
         heading = Text()
@@ -37,9 +37,39 @@ class Image:
             yield "no generation settings in it"
             return
         made = table("setting", "value")
-        for key, value in _flat(self.settings):
+        found = dict(_flat(self.settings))
+        shown = {key: value for key, value in found.items() if all or not _is_detail(key, found)}
+        for key, value in shown.items():
             made.add_row(show(key), show(value if isinstance(value, str) else json.dumps(value)))
         yield made
+        if len(shown) < len(found):
+            yield Text(f"… and {len(found) - len(shown)} more (all of them with --verbose or --json)", "dim")
+
+
+_DETAILS = (
+    "parameters",
+    "ai_mark",
+    "record.schema",
+    "record.key",
+    "record.pixel_sha256",
+    "record.model.components.",
+    "record.model.configs.",
+    "record.scheduler.",
+    "record.environment.",
+)
+_TOLD = {
+    "record.scheduler._class_name",
+    *(f"record.environment.{key}" for key in ("shardtool", "torch", "diffusers", "device", "dtype")),
+}
+
+
+def _is_detail(key: str, found: dict[str, Any]) -> bool:
+    """Whether ``key`` of a picture with our own record tells what is seldom asked, or what stands there already."""
+    if "record.schema" not in found:
+        return False
+    if key.startswith("record.settings."):
+        return bool(found.get(key.removeprefix("record.")) == found[key])
+    return key.startswith(_DETAILS) and key not in _TOLD
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ AllowPickleOpt: TypeAlias = Annotated[
 
 _WAYS = {
     "reflink": "shared with the source",
-    "copy_file_range": "copied by the kernel",
+    "copy_file_range": "copied",
     "read_write": "copied",
     "converted": "converted",
 }
@@ -190,8 +191,10 @@ def _from_the_hub(outcome: Outcome, download: int) -> Outcome:
 
 def _summary(job: Job, written: Written, manner: Manner) -> str:
     files = sum(len(output.files) for output in job.outputs)
-    moved = sorted(written.moved.items(), key=lambda item: -item[1])
-    ways = ", ".join(f"{format_size(count)} {_WAYS[way]}" for way, count in moved if count) or "nothing to copy"
+    moved: Counter[str] = Counter()
+    for way, count in written.moved.items():
+        moved[_WAYS[way]] += count
+    ways = ", ".join(f"{format_size(count)} {way}" for way, count in moved.most_common() if count) or "nothing to copy"
     more = "; read again, and equal to the source" if manner.verify else ""
     return f"wrote {files} weights file{'s' if files != 1 else ''} to {written.target} ({ways}{more})"
 

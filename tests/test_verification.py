@@ -18,7 +18,11 @@ from transformers import CLIPConfig
 from shardtool.checkpoint.contents import survey
 from shardtool.checkpoint.digests import fingerprint
 from shardtool.checkpoint.inventory import read_checkpoint
+from shardtool.checkpoint.plan import Split
 from shardtool.checkpoint.reading import TensorReader
+from shardtool.checkpoint.selection import Choice
+from shardtool.checkpoint.shard import Shape, plan_job
+from shardtool.checkpoint.write import Manner, write_job
 from shardtool.errors import UsageError
 from shardtool.verification import Verification, verify_against, verify_headers, verify_values
 from tests.corpus.base import write_component, write_pipeline
@@ -244,3 +248,8 @@ def record_digests(folder: Path) -> None:
 
 def test_a_path_may_be_text(unet: Path) -> None:
     assert verify_headers(str(unet), fit=False) == verify_headers(unet, fit=False)
+    assert survey(str(unet)) == survey(unet)
+    assert read_checkpoint(str(unet)) == read_checkpoint(unet)
+    target = str(unet.parent / "sharded")
+    write_job(plan_job(str(unet), Choice(), Shape(Split(limit=3_000_000))), target, Manner())
+    assert verify_against(survey(target), survey(unet))[1] == ()

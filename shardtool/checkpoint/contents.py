@@ -75,12 +75,13 @@ class Contents:
         return self.problems + tuple(problem for part in self.parts for problem in part.problems)
 
 
-def survey(path: Path, variant: str | None = None, *, every_variant: bool = False) -> Contents:
+def survey(path: str | Path, variant: str | None = None, *, every_variant: bool = False) -> Contents:
     """What lies at ``path``, with the weights of one ``variant`` or, for ``every_variant``, a part for each there is.
 
     Damage comes back as problems. Raises ``InputError`` where there is nothing to look into: no such path, no
     checkpoint, no such variant.
     """
+    path = Path(path)
     kind = kind_of(path)
     if kind != "pipeline":
         name = path.resolve().name if path.is_dir() else path.name

@@ -109,7 +109,7 @@ class Examination:
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def read_checkpoint(source: Path, variant: str | None = None) -> Checkpoint:
+def read_checkpoint(source: str | Path, variant: str | None = None) -> Checkpoint:
     """The checkpoint in a component folder, a ``.safetensors`` file or an index file.
 
     Raises ``InputError`` with every problem found, unless the headers, the index and the folder agree.
@@ -122,11 +122,12 @@ def read_checkpoint(source: Path, variant: str | None = None) -> Checkpoint:
     return found.checkpoint
 
 
-def examine(source: Path, variant: str | None = None) -> Examination:
+def examine(source: str | Path, variant: str | None = None) -> Examination:
     """Like ``read_checkpoint``, but what is wrong with the weights comes back as a list.
 
     Raises ``InputError`` only where there is nothing to examine: no such path, no such variant.
     """
+    source = Path(source)
     if source.is_dir():
         return examine_weights(source, choose_weights(source, variant))
     parsed = parse_name(source.name)

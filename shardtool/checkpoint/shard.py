@@ -38,11 +38,12 @@ class Shape:
     keep_names: bool = False
 
 
-def plan_job(source: Path, choice: Choice, shape: Shape) -> Job:
+def plan_job(source: str | Path, choice: Choice, shape: Shape) -> Job:
     """Decide what is written; of ``source``, a file, a component or a pipeline, headers and indexes are read.
 
     Raises ``InputError`` where it is damaged, and ``RefusedError`` where ``shape`` cannot be kept.
     """
+    source = Path(source)
     selection = select(source, replace(choice, one_variant=shape.cast is not None))
     models = _models(shape.like, choice) if shape.like else None
     outputs = tuple(_output(part, choice, shape, models) for part in selection.parts)

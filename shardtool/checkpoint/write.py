@@ -57,7 +57,7 @@ class Written:
     fingerprints: tuple[str | None, ...]
 
 
-def write_job(job: Job, target: Path, manner: Manner, *, on_event: Listener = ignore) -> Written:
+def write_job(job: Job, target: str | Path, manner: Manner, *, on_event: Listener = ignore) -> Written:
     """Write ``job`` so that ``target`` becomes its result, in one step, or stays as it was.
 
     ``target`` is a folder; or a file, if the job is one file and nothing else and the name ends in ``.safetensors``.
@@ -65,6 +65,7 @@ def write_job(job: Job, target: Path, manner: Manner, *, on_event: Listener = ig
     run, or too little space is left; ``InputError`` where the source changes meanwhile, or breaks its own digests; and
     ``RunError`` where the disk fails or fills up.
     """
+    target = Path(target)
     check_separate(job, target)
     check_kind(job, target)
     with _explained(job, target), staged(target, overwrite=manner.overwrite, durable=manner.durable) as stage:

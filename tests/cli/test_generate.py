@@ -539,6 +539,19 @@ def test_what_is_written_of_a_scheduler_with_infinities_is_json(elsewhere: Path,
         assert run("--replay", made_before, "--expect", "same", "-q").exit_code == 0
 
 
+def test_inspect_shows_a_picture_briefly_and_with_verbose_whole(elsewhere: Path) -> None:
+    assert run("dog", "--seed", 7, "--steps", 1, "-o", "a.png", "-q").exit_code == 0
+    brief = CliRunner().invoke(app, ["inspect", "a.png"]).stdout
+    whole = CliRunner().invoke(app, ["inspect", "a.png", "--verbose"]).stdout
+    hidden = int(re.search(r"… and (\d+) more", brief)[1])  # type: ignore[index]
+    assert len(whole.splitlines()) == len(brief.splitlines()) - 1 + hidden
+    assert len(brief.splitlines()) < 30
+    for key in ("settings.prompt", "settings.seed", "record.model.source", "record.environment.torch"):
+        assert brief.count(f"\n{key} ") == 1, key
+    for key in ("record.pixel_sha256", "record.scheduler.beta_end", "parameters", "record.settings.seed"):
+        assert f"\n{key} " not in brief and f"\n{key} " in whole, key
+
+
 # Long prompts, dry runs, refusals.
 
 LONG = " ".join(["red circle"] * 15) + " dog"
