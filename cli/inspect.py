@@ -69,7 +69,7 @@ def inspect(
       shardtool inspect ORG/NAME:unet --json
       shardtool inspect dog.png
     """
-    shown = Shown(depth, tensors or bool(name_filter), tuple(name_filter or ()), sort, metadata)
+    shown = Shown(depth, tensors or bool(name_filter), tuple(name_filter or ()), sort, metadata, out.verbose)
     found: list[tuple[str, Contents | Image]] = []
     with progress(out) as on_event:
         for text in sources:
@@ -80,7 +80,7 @@ def inspect(
     errors = _problems(found, "error")
     error = InputError.of_all(errors) if errors else None
     data = [item.data(text) if isinstance(item, Image) else contents_data(text, item, shown) for text, item in found]
-    out.result({"sources": data}, *(() if out.json else _views(found, shown, all=out.verbose)), error=error)
+    out.result({"sources": data}, *(() if out.json else _views(found, shown)), error=error)
     if error:
         raise typer.Exit(error.exit_code)
 
@@ -93,17 +93,12 @@ def _look(
     return look_into(named, partial(survey, variant=variant), variant=variant, offline=offline, on_event=on_event)
 
 
-def _views(
-    found: list[tuple[str, Contents | Image]],
-    shown: Shown,
-    *,
-    all: bool,  # noqa: A002
-) -> Iterator[RenderableType]:
+def _views(found: list[tuple[str, Contents | Image]], shown: Shown) -> Iterator[RenderableType]:
     """Images one after the other; one source in full, several side by side."""
     contents = [(text, item) for text, item in found if isinstance(item, Contents)]
     for text, item in found:
         if isinstance(item, Image):
-            yield from item.view(text, all=all)
+            yield from item.view(text, details=shown.details)
     if len(contents) > 1:
         yield side_by_side(contents)
     if len(contents) == 1 or shown.lists:

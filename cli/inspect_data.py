@@ -24,13 +24,14 @@ class SortKey(StrEnum):
 
 @dataclass(frozen=True)
 class Shown:
-    """What of a source is shown. ``filters`` are globs of tensor names; none means all."""
+    """What of a source is shown. ``filters`` are globs of tensor names, none means all; ``details`` concern images."""
 
     depth: int
     tensors: bool = False
     filters: tuple[str, ...] = ()
     sort: SortKey = SortKey.NAME
     metadata: bool = False
+    details: bool = False
 
     @property
     def lists(self) -> bool:

@@ -25,8 +25,8 @@ class Image:
         """The image for ``--json``."""
         return {"source": source, "path": str(self.path), "kind": "image", "settings": self.settings}
 
-    def view(self, source: str, *, all: bool) -> Iterator[RenderableType]:  # noqa: A002
-        """What is printed: one line for each setting; of our own record the details only if ``all`` is asked for."""
+    def view(self, source: str, *, details: bool) -> Iterator[RenderableType]:
+        """What is printed: one line for each setting; of our own record the ``details`` only if asked for."""
         from rich.text import Text
 
         heading = Text()
@@ -38,7 +38,7 @@ class Image:
             return
         made = table("setting", "value")
         found = dict(_flat(self.settings))
-        shown = {key: value for key, value in found.items() if all or not _is_detail(key, found)}
+        shown = {key: value for key, value in found.items() if details or not _is_detail(key, found)}
         for key, value in shown.items():
             made.add_row(show(key), show(value if isinstance(value, str) else json.dumps(value)))
         yield made

@@ -54,7 +54,7 @@ def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[Rendera
     if part.checkpoint is None:
         yield _heading(contents.class_name or contents.kind, text, damage(part))
         if len(part.files) > 1:
-            yield from ("", _readable(part))
+            yield from ("", _damaged_files(part))
         return
     summary = summarise(part.checkpoint, part.quantised)
     yield _heading(contents.class_name or "weights without a config.json", text, _figures(summary))
@@ -68,11 +68,11 @@ def _checkpoint(text: str, contents: Contents, shown: Shown) -> Iterator[Rendera
 
 def damage(part: Part) -> str:
     """``damaged``, and how many of the files can be read where some can."""
-    readable = sum(file is not None for file in part.files.values())
+    readable = len(part.readable)
     return f"damaged, {readable} of {len(part.files)} files readable" if readable else "damaged"
 
 
-def _readable(part: Part) -> Table:
+def _damaged_files(part: Part) -> Table:
     """The files of weights that do not make up a checkpoint, those that are missing or cannot be read too."""
     made = table("file", "tensors", "size", right=("tensors", "size"))
     for name, file in part.files.items():

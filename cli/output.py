@@ -90,7 +90,7 @@ class Output:
         """
         if self.json:
             self.document(data=data, error=error)
-        elif renderables:
+        else:
             for renderable in renderables:
                 self._print(renderable)
         if error:

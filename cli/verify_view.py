@@ -44,7 +44,7 @@ def verification_data(source: str, found: Verification, against: Against | None)
                 "class": checked.part.class_name,
                 "variant": checked.part.variant,
                 "checked": list(checked.checked),
-                "digests_recorded": checked.recorded,
+                "digests_recorded": checked.digests is not None,
                 "problems": [problem.as_json() for problem in checked.problems],
             }
             for checked in found.parts
@@ -141,30 +141,30 @@ def _verdict(source: str, found: Verification, against: Against | None, problems
 
 def _extent(found: Verification) -> str:
     """How many tensors were found, and in how many of the files where some cannot be read."""
-    files = [file for checked in found.parts for file in checked.part.files.values()]
-    readable = [file for file in files if file]
+    files = sum(len(checked.part.files) for checked in found.parts)
+    readable = [file for checked in found.parts for file in checked.part.readable]
     tensors = sum(len(file.header.tensors) for file in readable)
     said = f"{tensors:,} tensor{'' if tensors == 1 else 's'}"
-    if len(readable) < len(files):
-        said += f" in {len(readable):,} of {len(files):,} file{'' if len(files) == 1 else 's'}"
+    if len(readable) < files:
+        said += f" in {len(readable):,} of {files:,} file{'' if files == 1 else 's'}"
     return said
 
 
 def _unchecked(found: Verification, *, compared: bool) -> list[str]:
     """What no part with weights was checked for. Where every bit was compared, none can have flipped unseen."""
     weighty = [checked for checked in found.parts if checked.part.checkpoint]
-    missing = {what for what in ("fit", "values", "digests") if not any(what in checked.checked for checked in weighty)}
     if not weighty:
         return []
-    said = ["the fit to the model's class"] if "fit" in missing else []
-    if "values" in missing:
-        recorded = any(checked.recorded for checked in weighty)
+    done = {what for checked in weighty for what in checked.checked}
+    said = [] if "fit" in done else ["the fit to the model's class"]
+    if "values" not in done:
+        recorded = any(checked.digests is not None for checked in weighty)
         if compared:
             unread = "NaN, infinities and the recorded digests" if recorded else "NaN and infinities"
         else:
             unread = "the values and the recorded digests" if recorded else "the values"
         said.append(f"{unread} (--deep reads them)")
-    elif "digests" in missing and not compared:
+    elif "digests" not in done and not compared:
         said.append("digests, since none are recorded: a flipped bit may go unseen")
     return said
 

@@ -19,6 +19,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, Self
 
+REPLACE_FILE = "fetch or write the file again"
+"""The hint for a file whose bytes are damaged."""
+
 
 @dataclass(frozen=True)
 class Problem:

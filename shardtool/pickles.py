@@ -26,7 +26,7 @@ from shardtool.checkpoint.names import WeightsName, parse_name, parse_pickle, pl
 from shardtool.checkpoint.selection import Content
 from shardtool.checkpoint.strict_json import read_json_object
 from shardtool.dtypes import TORCH_STORED
-from shardtool.errors import InputError
+from shardtool.errors import REPLACE_FILE, InputError
 from shardtool.events import Note
 
 BLOCK = 1 << 20
@@ -192,4 +192,4 @@ def _blocks(tensor: torch.Tensor) -> Iterator[memoryview]:
 
 
 def _fault(path: Path, fault: str) -> InputError:
-    return InputError(f"{path}: {fault}", code="pickle_invalid", path=path, hint="fetch or write the file again")
+    return InputError(f"{path}: {fault}", code="pickle_invalid", path=path, hint=REPLACE_FILE)

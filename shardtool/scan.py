@@ -19,7 +19,7 @@ import numpy as np
 
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor
-from shardtool.errors import Problem
+from shardtool.errors import REPLACE_FILE, Problem
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.values import Count, count_block
 
@@ -130,7 +130,7 @@ def _problems(checkpoint: Checkpoint, counts: Mapping[str, Count], broken: set[s
         where = f"{path}: tensor {name!r:.200}"
         if name in broken:
             message = f"{where}: its bytes are not those that were recorded (SHA-256)"
-            yield Problem("digest_mismatch", message, path, name, "fetch or write the file again")
+            yield Problem("digest_mismatch", message, path, name, REPLACE_FILE)
         if count.is_bad:
             code = "bool_invalid" if count.not_bool else "not_finite"
             yield Problem(code, f"{where}: {_described(count, tensor.info.elements)}", path, name)

@@ -6,13 +6,14 @@ looked at only where the structure is sound and a ``config.json`` is there. The 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.compare import Pair, compare, form, paired
 from shardtool.checkpoint.contents import Contents, Part, survey
-from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_digests, read_entries
+from shardtool.checkpoint.digests import DIGESTS_NAME, fingerprint, read_entries
 from shardtool.checkpoint.folder import PipelineFolder, read_pipeline, weights_in
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME
@@ -27,13 +28,13 @@ from shardtool.part import config_of, is_settings
 class Checked:
     """A part with all that is wrong with it; ``checked`` says what was looked at: structure, fit, values, digests.
 
-    ``recorded`` says whether digests lie beside it, looked at or not.
+    ``digests`` are those recorded beside it, compared or not: tensor → SHA-256; ``None`` where there are none.
     """
 
     part: Part
     problems: tuple[Problem, ...]
     checked: tuple[str, ...] = ("structure",)
-    recorded: bool = False
+    digests: Mapping[str, str] | None = None
 
     def after(self, what: str, problems: tuple[Problem, ...]) -> Checked:
         """With one more thing checked, and what came of it."""
@@ -92,8 +93,10 @@ def _with_structure(part: Part) -> Checked:
     except InputError as error:
         invalid = Problem("digests_invalid", error.message, error.path, hint=error.hint)
         return Checked(part, _once((*part.problems, invalid)))
-    stale = () if entry is None else _record_problems(part.checkpoint, entry)
-    return Checked(part, _once(part.problems + stale), recorded=entry is not None)
+    if entry is None:
+        return Checked(part, _once(part.problems))
+    stale = _record_problems(part.checkpoint, entry)
+    return Checked(part, _once(part.problems + stale), digests=entry["tensors"])
 
 
 def _is_broken(parts: tuple[Checked, ...], problems: tuple[Problem, ...]) -> bool:
@@ -150,9 +153,8 @@ def _with_values(found: Checked, workers: int | None, on_event: Listener) -> Che
         return found
     from shardtool.scan import scan
 
-    digests = read_digests(checkpoint.folder, checkpoint.name) if found.recorded else None
-    found = found.after("values", scan(checkpoint, digests=digests, workers=workers, on_event=on_event))
-    return found if digests is None else found.after("digests", ())
+    found = found.after("values", scan(checkpoint, digests=found.digests, workers=workers, on_event=on_event))
+    return found if found.digests is None else found.after("digests", ())
 
 
 _UNREADABLE = {"truncated", "unreadable", "file_changed"}

@@ -59,6 +59,11 @@ class Part:
     def errors(self) -> tuple[Problem, ...]:
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
+    @property
+    def readable(self) -> tuple[WeightsFile, ...]:
+        """Those of its ``files`` whose headers could be read."""
+        return tuple(file for file in self.files.values() if file)
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -170,8 +175,8 @@ def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tu
     for files in chosen:
         found = examine_weights(part.path, files)
         problems = found.problems if parts else (*found.problems, *beside)
-        part = replace(part, checkpoint=found.checkpoint, files=found.files, problems=problems)
-        parts.append(replace(part, variant=files.name.variant))
+        weights = replace(part, checkpoint=found.checkpoint, files=found.files, problems=problems)
+        parts.append(replace(weights, variant=files.name.variant))
     return tuple(parts)
 
 

@@ -6,7 +6,7 @@ import codecs
 from pathlib import Path
 
 from shardtool.checkpoint.files import OpenFile
-from shardtool.errors import Problem
+from shardtool.errors import REPLACE_FILE, Problem
 
 SNIFF = 64
 """Bytes of the start of a file that are enough to tell."""
@@ -60,7 +60,7 @@ def recognise(start: bytes, path: str) -> Problem | None:
             "not_safetensors",
             f"{path}: begins with zeros: an empty hull of a download",
             path,
-            hint="fetch or write the file again",
+            hint=REPLACE_FILE,
         )
     return None
 

@@ -23,14 +23,13 @@ from shardtool.checkpoint.dtypes import DTYPE_BITS
 from shardtool.checkpoint.files import OpenFile
 from shardtool.checkpoint.foreign import SNIFF, recognise, text_problem
 from shardtool.checkpoint.strict_json import DuplicateKeyError, parse_json_object
-from shardtool.errors import InputError, Problem
+from shardtool.errors import REPLACE_FILE, InputError, Problem
 
 MAX_HEADER = 100_000_000
 """Bytes a header may have, as in the format's own parser (decimal, not MiB)."""
 
 _SIDE_LIMIT = 2**63
 _BITS_LIMIT = 2**64
-_FETCH = "fetch or write the file again"
 _WRITE = "the program that wrote it is at fault: write the file again"
 
 
@@ -89,7 +88,7 @@ def parse_header(raw: bytes, *, data_size: int, path: str) -> Header:
         raise InputError.of_all([Problem("duplicate_name", f"{path}: {message}", path, error.key, _WRITE)]) from error
     except ValueError as error:
         raise InputError.of_all(
-            [Problem("header_invalid", f"{path}: the header is {error}", path, hint=_FETCH)]
+            [Problem("header_invalid", f"{path}: the header is {error}", path, hint=REPLACE_FILE)]
         ) from error
     problems: list[Problem] = []
     metadata = _metadata(entries.pop("__metadata__", {}), path, problems)
@@ -109,13 +108,13 @@ def _wrong_length(path: str, size: int, length: int) -> Problem:
     if size < 8:
         fault = f"truncated: {size} bytes are too few for a safetensors file"
     elif length == 0:
-        return Problem("header_invalid", f"{path}: its header has no bytes", path, hint=_FETCH)
+        return Problem("header_invalid", f"{path}: its header has no bytes", path, hint=REPLACE_FILE)
     elif length > MAX_HEADER:
         fault = f"is no safetensors file (its first bytes promise a header of {length:,} bytes)"
-        return Problem("not_safetensors", f"{path}: {fault}", path, hint=_FETCH)
+        return Problem("not_safetensors", f"{path}: {fault}", path, hint=REPLACE_FILE)
     else:
         fault = f"truncated: the header alone needs {length + 8:,} bytes, the file has {size:,}"
-    return Problem("truncated", f"{path}: {fault}", path, hint=_FETCH)
+    return Problem("truncated", f"{path}: {fault}", path, hint=REPLACE_FILE)
 
 
 def _metadata(found: Any, path: str, problems: list[Problem]) -> dict[str, str]:
@@ -181,10 +180,10 @@ def _layout_problems(tensors: Sequence[TensorInfo], data_size: int, path: str) -
     if previous.stop > data_size:
         ends = f"{previous.name!r:.200} ends at byte {previous.stop:,} of the data"
         fault = f"truncated: {ends}, of which there are {data_size:,}"
-        yield Problem("truncated", f"{path}: {fault}", path, previous.name, _FETCH)
+        yield Problem("truncated", f"{path}: {fault}", path, previous.name, REPLACE_FILE)
     elif previous.stop < data_size:
         fault = f"{data_size - previous.stop:,} bytes after the last tensor belong to nothing"
-        yield Problem("trailing_bytes", f"{path}: {fault}", path, hint=_FETCH)
+        yield Problem("trailing_bytes", f"{path}: {fault}", path, hint=REPLACE_FILE)
 
 
 def build_header(

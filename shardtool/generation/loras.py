@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from shardtool.checkpoint.strict_json import parse_json_object
-from shardtool.errors import InputError, RefusedError
+from shardtool.errors import REPLACE_FILE, InputError, RefusedError
 from shardtool.events import Advanced, Finished, Listener, Started, ignore
 from shardtool.images.resolve import LoraFile
 from shardtool.pipeline import BuiltPipeline
@@ -199,7 +199,7 @@ def _merge(lora: LoraFile, module: torch.nn.Module, name: str, pair: _Pair, alph
                 code="lora_invalid",
                 path=lora.path,
                 tensor=pair.keys[0],
-                hint="fetch or write the file again",
+                hint=REPLACE_FILE,
             )
         weight.copy_((weight.float() + delta.reshape(weight.shape).to(weight.device)).to(weight.dtype))
 
