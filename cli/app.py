@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -60,6 +61,6 @@ def main() -> None:
     """The console script."""
     prepare()
     try:
-        app(prog_name="shardtool")
+        sys.exit(app(prog_name="shardtool", standalone_mode=False))
     except BaseException as ended:  # noqa: BLE001 (every way out ends there)
         leave(ended, [command.__name__ for command in COMMANDS])

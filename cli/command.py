@@ -15,6 +15,7 @@ from typer.main import get_command
 from shardtool.errors import RunError, ShardtoolError
 from shardtool.foreign_code import short_of_memory
 
+from .leaving import Terminated
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import Output
 
@@ -84,7 +85,7 @@ def register(app: typer.Typer, function: Callable[Concatenate[Output, P], None])
         except ShardtoolError as error:
             out.fail(error)
             raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             out.say("interrupted")
             raise
         except Exception as error:

@@ -80,7 +80,7 @@ def _component(part: Part, shown: Shown) -> dict[str, Any]:
 def _figures(part: Part, shown: Shown) -> dict[str, Any]:
     loads = asdict(part.resolution) if part.resolution else None
     if part.checkpoint is None:
-        return {"loads": loads}
+        return {"files": _damaged_files(part), "loads": loads}
     summary = summarise(part.checkpoint, part.quantised)
     return {
         "variant": summary.variant,
@@ -107,6 +107,20 @@ def _figures(part: Part, shown: Shown) -> dict[str, Any]:
         "modules": _modules(part.checkpoint, shown.depth) if shown.depth else [],
         "tensor_list": _tensors(part.checkpoint, shown) if shown.tensors else None,
     }
+
+
+def _damaged_files(part: Part) -> list[dict[str, Any]]:
+    """The files of weights that do not make up a checkpoint, without figures where one is missing or unreadable."""
+    return [
+        {
+            "name": name,
+            "bytes": file.size if file else None,
+            "tensors": len(file.header.tensors) if file else None,
+            "parameters": sum(info.elements for info in file.header.tensors) if file else None,
+            "fill": None,
+        }
+        for name, file in part.files.items()
+    ]
 
 
 def _tensors(checkpoint: Checkpoint, shown: Shown) -> list[dict[str, Any]]:

@@ -27,8 +27,7 @@ from shardtool.foreign_code import short_of_memory
 from .output import Output, show
 
 _PARSERS_OWN: Any = typer.BadParameter.__base__
-"""What Typer raises, and explains, where the command line makes no sense to its parser."""
-
+"""What Typer raises where the command line makes no sense to its parser."""
 
 _PLAIN = {"·": "-", "×": "x", "…": "...", "–": "-", "→": "->", "≤": "<=", "≥": ">="} | {
     **dict.fromkeys("─━", "-"),
@@ -38,8 +37,11 @@ _PLAIN = {"·": "-", "×": "x", "…": "...", "–": "-", "→": "->", "≤": "<
 }
 
 
-class Terminated(KeyboardInterrupt):
+class Terminated(SystemExit):
     """SIGTERM, so that what Ctrl-C cleans up is cleaned up too."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
 
 
 def prepare() -> None:
@@ -73,8 +75,8 @@ def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG0
 def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
     """End the process as ``ended`` asks; what is still to be said is said before. ``commands`` are those there are."""
     code = _exit_code(ended)
-    if code == 2 and "--json" in sys.argv:
-        _print_usage_error(ended, commands)
+    if isinstance(ended, _PARSERS_OWN):
+        _explain_usage(ended, commands)
     fault = _flush() or _full(ended)
     with suppress(OSError):  # of a stderr that cannot be written either
         if fault is not None and code in (0, 1, 70):
@@ -93,8 +95,8 @@ def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
 
 def _exit_code(ended: BaseException) -> int:
     causes = tuple(_causes(ended))
-    if any(isinstance(cause, Terminated) for cause in causes):
-        return 143
+    if isinstance(ended, _PARSERS_OWN):
+        return 2
     if isinstance(ended, KeyboardInterrupt):  # before or after the command itself, which turns it into an exit
         return 130
     if any(isinstance(cause, BrokenPipeError) for cause in causes):
@@ -112,13 +114,27 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _print_usage_error(ended: BaseException, commands: Collection[str]) -> None:
-    """The document of a command line that no command has seen; people have Typer's words on stderr."""
+def _explain_usage(ended: Any, commands: Collection[str]) -> None:
+    """What is wrong with a command line that no command has seen, in the words of all other errors."""
+    if len(sys.argv) == 1:  # nothing was typed, and what Typer has to say is the help
+        ended.show()
+        return
     command = next((word for word in sys.argv[1:] if word in commands), "shardtool")
-    for cause in _causes(ended):
-        if isinstance(cause, _PARSERS_OWN):
-            error = UsageError(cause.format_message(), code="usage", hint="see --help for what there is")
-            Output(command, json=True).document(error=error)
+    meant = _meant(ended)
+    hint = "see shardtool --help" if command == "shardtool" else f"see shardtool {command} --help"
+    message = ended.message if meant else ended.format_message()
+    message = message[:1].lower() + message[1:].removesuffix(".")
+    error = UsageError(message, code="usage", hint=f"did you mean {' or '.join(meant)}? {hint}" if meant else hint)
+    Output(command, json="--json" in sys.argv, no_color="--no-color" in sys.argv).fail(error)
+
+
+def _meant(ended: Any) -> list[str]:
+    """The options that are spelled like one that there is not, each by its first name."""
+    similar = getattr(ended, "possibilities", None)
+    if not similar:
+        return []
+    first = {name: parameter.opts[0] for parameter in ended.ctx.command.params for name in parameter.opts}
+    return list(dict.fromkeys(first.get(name, name) for name in similar))
 
 
 def _full(error: BaseException) -> OSError | None:

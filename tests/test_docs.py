@@ -70,6 +70,7 @@ DOCUMENTS: dict[str, tuple[list[str], ...]] = {
         ["inspect", "demo", "two", "two/config.json"],
         ["inspect", "two", "--tensors", "--metadata"],
         ["inspect", "docs/images/dog.png"],
+        ["inspect", "damaged"],
     ),
     "verify": (["verify", "two", "--structure", "--deep", "--against", "one"], ["verify", "damaged", "--structure"]),
     "diff": (["diff", "two", "one"], ["diff", "demo:unet", "demo:vae"]),

@@ -150,13 +150,22 @@ def test_what_is_damaged_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_damaged_component_are_listed(tmp_path: Path) -> None:
-    unet = write_component(tmp_path / "unet")
+    unet = write_pipeline(tmp_path / "pipeline") / "unet"
     (unet / shard_name(2)).unlink()
     lines = run("inspect", unet, columns=120).stdout.splitlines()
     assert "damaged, 2 of 3 files readable" in lines
     for number, said in ((1, "2"), (2, "damaged"), (3, "2")):
         (line,) = [line for line in lines if line.startswith(shard_name(number))]
         assert line.split()[1] == said
+    (alone,) = json.loads(run("inspect", unet, "--json").stdout)["data"]["sources"]
+    assert [(file["name"], file["tensors"]) for file in alone["files"]] == [
+        (shard_name(1), 2),
+        (shard_name(2), None),
+        (shard_name(3), 2),
+    ]
+    assert alone["files"][0]["bytes"] == (unet / shard_name(1)).stat().st_size
+    (whole,) = json.loads(run("inspect", unet.parent, "--json").stdout)["data"]["sources"]
+    assert [part["files"] for part in whole["components"] if part["name"] == "unet"] == [alone["files"]]
 
 
 def test_foreign_names_are_shown_escaped_everywhere(tmp_path: Path) -> None:

@@ -119,6 +119,32 @@ def test_a_pipe_gets_lines_that_are_not_cut_and_no_bars() -> None:
 
 @pytest.mark.parametrize("start", [["-m", "shardtool"], ["-m", "cli"]])
 def test_the_program_has_one_name_however_it_is_started(start: list[str]) -> None:
-    ran = subprocess.run([sys.executable, *start, "shard", "--nope"], cwd=ROOT, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, *start, "shard", "--zzzzz"], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 2
-    assert ran.stderr.startswith("Usage: shardtool shard ")
+    assert ran.stderr == "error: no such option: --zzzzz\nhint: see shardtool shard --help\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "hint"),
+    [
+        (
+            "shard demo --max-sise 3",
+            "no such option: --max-sise",
+            "did you mean --max-size? see shardtool shard --help",
+        ),
+        ("load", "missing argument 'SOURCE'", "see shardtool load --help"),
+        ("verify demo --against", "option '--against' requires an argument", "see shardtool verify --help"),
+        ("shardd demo", "no such command 'shardd'. Did you mean 'shard'?", "see shardtool --help"),
+        ("generate \x1b[2J --no\x1b[31m", "no such option: --no\\x1b[31m", "see shardtool generate --help"),
+    ],
+)
+def test_what_the_parser_refuses_is_told_like_any_other_error(line: str, error: str, hint: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", "cli", *line.split()], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr == f"error: {error}\nhint: {hint}\n"
+
+
+def test_nothing_typed_is_answered_with_the_help() -> None:
+    ran = subprocess.run([sys.executable, "-m", "cli"], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("Usage: shardtool [OPTIONS] COMMAND")
