@@ -93,10 +93,11 @@ def _choose_dtype(
         dtype = _accelerator_dtype(stored, accelerator, reasons)
     for part in needs.components:
         _check_fixed_dtype(part, dtype)
+        subject = part.name if len(needs.components) > 1 else "weights"
         if part.quantised is not None:
-            reasons.append(f"{part.name}: quantised with {part.quantised}, its packed weights stay as stored")
+            reasons.append(f"{subject}: quantised with {part.quantised}, its packed weights stay as stored")
         elif part.stored_dtype not in (None, dtype):
-            reasons.append(f"{part.name}: stored in {part.stored_dtype}, cast to {dtype}")
+            reasons.append(f"{subject}: stored in {part.stored_dtype}, cast to {dtype}")
     return dtype
 
 

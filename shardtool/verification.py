@@ -200,10 +200,11 @@ def verify_against(a: Contents, b: Contents, on_event: Listener = ignore) -> tup
 def _against(pair: Pair, a: Checkpoint, b: Checkpoint) -> Problem:
     path = str(pair.one.file.path)
     where = f"{path}: tensor {pair.name!r:.200}"
+    hint = "`shardtool diff` of the two tells which tensors differ and by how much"
     if pair.a is None or pair.b is None:
         lacking = (b if pair.b is None else a).folder
-        return Problem("against_missing", f"{where}: is not in {lacking}", path, pair.name)
+        return Problem("against_missing", f"{where}: is not in {lacking}", path, pair.name, hint)
     if pair.kind == "form":
         message = f"{where}: is {form(pair.a)} here, {form(pair.b)} in {pair.b.file.path}"
-        return Problem("against_form", message, path, pair.name)
-    return Problem("against_values", f"{where}: holds other bytes than in {pair.b.file.path}", path, pair.name)
+        return Problem("against_form", message, path, pair.name, hint)
+    return Problem("against_values", f"{where}: holds other bytes than in {pair.b.file.path}", path, pair.name, hint)

@@ -193,6 +193,7 @@ def test_every_tensor_that_is_not_the_same_is_told(unet: Path, demo: Path) -> No
         ("against_missing", "conv_in.weight"),
         ("against_missing", "extra"),
     }
+    assert {problem.hint is not None and "shardtool diff" in problem.hint for problem in problems} == {True}
 
 
 def test_a_component_that_only_one_pipeline_has_is_told(tmp_path: Path, demo: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardtool.events import Listener, Note, ignore
 from shardtool.images.contact import SHEET_NAME
+from shardtool.images.doubts import tell_doubts
 from shardtool.images.gallery import GALLERY_NAME
 from shardtool.images.identity import config_digests, hash_file
 from shardtool.images.jobs import plan_jobs
@@ -25,6 +26,7 @@ from shardtool.images.resolve import ResolvedModel, resolve_model
 from shardtool.images.seeds import draw_seed
 from shardtool.images.settings import Job
 from shardtool.images.tokens import PromptLength, check_prompts, read_tokenizers
+from shardtool.source import demo_path
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def plan_run(
         on_event(Note("one_by_one", text))
     if drawn:
         on_event(Note("seed_drawn", f"seed: {', '.join(map(str, drawn))}, drawn"))
+    prompts = (job.settings.prompt for job in jobs)
+    tell_doubts(prompts, of_demo=model.path == demo_path(), on_event=on_event)
     lengths = check_prompts(jobs, read_tokenizers(model.parts), request.conduct.on_long_prompt, on_event)
     plan = Plan(request, model, jobs, lengths, replay, expected, begun)
     if not (target.overwrite or target.skip_existing or plan.writes_nothing):

@@ -86,7 +86,9 @@ SETTING_NAMES: Final = tuple(field.name for field in fields(Settings))
 
 
 def _outside(name: str, value: float, allowed: str) -> UsageError:
-    return UsageError(f"--{name} {value} is outside {allowed}", code=f"{name}_invalid")
+    default = getattr(Settings, name)
+    hint = f"--{name} {default:g} is the default" if default is not None else "left out, it is the model's own"
+    return UsageError(f"--{name} {value} is outside {allowed}", code=f"{name}_invalid", hint=hint)
 
 
 @dataclass(frozen=True)

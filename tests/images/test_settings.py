@@ -33,6 +33,7 @@ def test_what_no_model_takes_is_a_usage_error(values: dict[str, Any], code: str)
     with pytest.raises(UsageError) as error:
         Settings(**values)
     assert error.value.code == code
+    assert error.value.hint, "what to do is said too"
 
 
 def test_the_task_follows_from_the_images() -> None:

@@ -1,0 +1,58 @@
+"""Prompts that are probably not meant: a model's name among them, or things that the embedded demo has never seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from shardtool.checkpoint.names import PIPELINE_NAME
+from shardtool.events import Listener, Note
+from shardtool.source import DEMO, demo_path
+
+_SHOWN = 60
+_LONGEST = 3
+"""Words of the longest name of a thing: jack o lantern."""
+
+
+def tell_doubts(prompts: Iterable[str], *, of_demo: bool, on_event: Listener) -> None:
+    """Warn of what is odd about ``prompts``; ``of_demo`` says that the embedded model draws them."""
+    different = tuple(dict.fromkeys(prompts))
+    models = [prompt for prompt in different if _names_a_model(prompt)]
+    for prompt in models:
+        text = f'"{prompt:.{_SHOWN}}" is drawn as a prompt; the model of that name is taken with --model {prompt}'
+        on_event(Note("prompt_names_model", text, warning=True))
+    if of_demo:
+        things = _things()
+        strange = [prompt for prompt in different if prompt not in ("", *models) and not _names_one(prompt, things)]
+        if strange:
+            more = f" (and {len(strange) - 1:,} more)" if len(strange) > 1 else ""
+            text = (
+                f'"{strange[0]:.{_SHOWN}}"{more} names none of the things that the embedded demo draws (dog, cat, '
+                f"rocket, …, in the singular), so expect another; {demo_path() / 'README.md'} lists them"
+            )
+            on_event(Note("demo_unknown", text, warning=True))
+
+
+def _names_a_model(prompt: str) -> bool:
+    try:
+        return prompt == DEMO or (Path(prompt) / PIPELINE_NAME).is_file()
+    except (OSError, ValueError):  # too long for a path, or a zero byte in it
+        return False
+
+
+def _things() -> frozenset[str]:
+    """The names of everything that the demo has learnt, in words with one blank between them."""
+    listed = Path(__file__).with_name("demo_things.txt").read_text("utf-8")
+    return frozenset(" ".join(_words(name)) for line in listed.splitlines() for name in line.split(","))
+
+
+def _names_one(prompt: str, things: frozenset[str]) -> bool:
+    words = _words(prompt)
+    return any(
+        " ".join(words[at : at + length]) in things for length in range(1, _LONGEST + 1) for at in range(len(words))
+    )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
