@@ -1,4 +1,4 @@
-"""Write what the pages take from the program itself: help texts, the map of the house, schemas, figures.
+"""Write what the pages take from elsewhere: help texts, the map of the house, schemas, figures, placements, examples.
 
 ``python docs/generate.py`` writes it, ``--check`` only compares and exits with 1 where something is stale.
 """
@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import codes  # noqa: E402 (beside this program)
 import figures  # noqa: E402
+import placement_table  # noqa: E402
 
 from cli.app import COMMANDS, app  # noqa: E402 (the checkout's own program, wherever this is started)
 
@@ -143,6 +145,21 @@ def readme_page() -> str:
     return _between(ROOT / "README.md", "figures", figures.summary())
 
 
+def placement_page() -> str:
+    """docs/placement.md with a fresh table of every case."""
+    return _between(ROOT / "docs" / "placement.md", "table", placement_table.text())
+
+
+def with_examples(page: Path) -> str:
+    """A page with the programs that it shows as they are now, each below a comment with its path."""
+    return re.sub(
+        r"(<!-- (examples/[\w.-]+) -->\n```\w+\n).*?^```$",
+        lambda shown: shown[1] + (ROOT / shown[2]).read_text("utf-8").rstrip() + "\n```",
+        page.read_text("utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+
+
 def _between(path: Path, name: str, text: str) -> str:
     """The page at ``path`` with ``text`` between the markers of ``name``."""
     start, end = f"<!-- --8<-- [start:{name}] -->", f"<!-- --8<-- [end:{name}] -->"
@@ -150,12 +167,17 @@ def _between(path: Path, name: str, text: str) -> str:
     return pattern.sub(lambda _: f"{start}\n{MADE}\n\n{text}\n{end}", path.read_text(encoding="utf-8"))
 
 
+EXAMPLE_PAGES = [ROOT / "docs" / f"{name}.md" for name in ("ci", "python", "several-gpus")]
+"""Pages that show a program of examples/ whole."""
+
 PAGES = {
     ROOT / "docs" / "help.md": help_page,
     ROOT / "docs" / "json.md": json_page,
     ROOT / "docs" / "figures.md": figures_page,
     ROOT / "README.md": readme_page,
     ROOT / "CONTRIBUTING.md": contributing_page,
+    ROOT / "docs" / "placement.md": placement_page,
+    **{page: partial(with_examples, page) for page in EXAMPLE_PAGES},
 }
 
 

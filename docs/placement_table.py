@@ -1,22 +1,12 @@
-"""Write ``docs/placement-table.md`` from the function that decides: request × machine → decision.
-
-``python docs/placement_table.py`` writes it, ``--check`` only compares and exits with 1 where it is stale.
-"""
+"""The table of docs/placement.md, from the function that decides: request × machine → decision."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from shardtool.devices import Accelerator, Inventory
+from shardtool.errors import ShardtoolError
+from shardtool.needs import ComponentNeeds, Needs
+from shardtool.placement import Request, plan_placement
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-
-from shardtool.devices import Accelerator, Inventory  # noqa: E402 (the checkout's own, wherever this is started)
-from shardtool.errors import ShardtoolError  # noqa: E402
-from shardtool.needs import ComponentNeeds, Needs  # noqa: E402
-from shardtool.placement import Request, plan_placement  # noqa: E402
-
-PAGE = ROOT / "docs" / "placement-table.md"
 GB = 10**9
 
 
@@ -100,10 +90,9 @@ def typed(request: Request) -> str:
     return f"`{' '.join(words)}`" if words else "nothing"
 
 
-def page() -> str:
+def text() -> str:
     """The whole table."""
     lines = [
-        "<!-- Made by `python docs/placement_table.py`; do not edit. -->",
         "For SDXL stored in fp16, one picture of 1024 × 1024. In brackets the exit code of a refusal.",
         "",
         f"| machine | {' | '.join(typed(request) for request in REQUESTS)} |",
@@ -128,15 +117,4 @@ def page() -> str:
     ):
         cells = " | ".join(decision(Request(), MACHINES[name], dtype) for dtype in ("F16", "BF16", "F32"))
         lines.append(f"| {name} | {cells} |")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    if "--check" in sys.argv[1:]:
-        fresh = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
-        sys.exit(0 if fresh else f"{PAGE} is stale: run python docs/placement_table.py")
-    PAGE.write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n".join(lines)

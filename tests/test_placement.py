@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -348,10 +346,3 @@ def test_a_file_that_is_no_inventory_is_refused_by_name(tmp_path: Path, content:
         read_inventory_file(path)
     assert caught.value.code == "inventory_invalid"
     assert str(path) in caught.value.message
-
-
-def test_the_table_in_the_docs_is_what_the_function_decides() -> None:
-    root = Path(__file__).parent.parent
-    command = [sys.executable, str(root / "docs" / "placement_table.py"), "--check"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
