@@ -23,10 +23,11 @@ docs: .venv/installed-docs
 bench: .venv/installed
 	$(BIN)/python benchmarks/run.py
 
+# Without PYTHONWARNINGS setuptools shows a banner about editable installations, whatever --quiet says.
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	touch $@
 
 .venv/installed-docs: .venv/installed
