@@ -23,6 +23,11 @@ _TIME_IDS = 6
 _STEPS = 100_000
 """Steps of training that a scheduler may have tables for; real ones have 1000."""
 
+_PREDICTIONS = ("epsilon", "v_prediction", "sample", "original_sample", "flow_prediction")
+"""What a denoiser can predict, in the schedulers of diffusers 0.42.1."""
+
+_OWN_SCHEDULER = "use the scheduler of the pipeline's own repo"
+
 _SCALES = ("scaling_factor", "shift_factor", "latents_mean", "latents_std")
 
 
@@ -177,10 +182,8 @@ def _scheduler_problems(parts: PipelineParts, family: Family) -> Iterator[Proble
         return
     path = scheduler.folder / SCHEDULER_NAME
     config = read_json_object(path, code="config_invalid") if path.exists() else {}
-    steps = config.get("num_train_timesteps")
-    if steps is not None and not (type(steps) is int and 0 < steps <= _STEPS):
-        message = f"{path}: num_train_timesteps is {steps!r:.80}, no number of steps from 1 to {_STEPS:,}"
-        yield Problem("config_invalid", message, str(path), hint="use the scheduler of the pipeline's own repo")
+    for fault in _scheduler_faults(config):
+        yield Problem("config_invalid", f"{path}: {fault}", str(path), hint=_OWN_SCHEDULER)
     flow = "FlowMatch" in scheduler.class_name or config.get("use_flow_sigmas") is True
     needs_flow = family in ("sd3", "flux")
     if flow != needs_flow:
@@ -189,8 +192,18 @@ def _scheduler_problems(parts: PipelineParts, family: Family) -> Iterator[Proble
             "partner_mismatch",
             f"{path}: {scheduler.class_name} is a scheduler {kind}, which {parts.class_name} cannot use",
             str(path),
-            hint="use the scheduler of the pipeline's own repo",
+            hint=_OWN_SCHEDULER,
         )
+
+
+def _scheduler_faults(config: Mapping[str, Any]) -> Iterator[str]:
+    """Settings that diffusers stumbles over at the first step, or makes tables of without end."""
+    steps = config.get("num_train_timesteps")
+    if steps is not None and not (type(steps) is int and 0 < steps <= _STEPS):
+        yield f"num_train_timesteps is {steps!r:.80}, no number of steps from 1 to {_STEPS:,}"
+    predicted = config.get("prediction_type")
+    if predicted is not None and predicted not in _PREDICTIONS:
+        yield f"prediction_type is {predicted!r:.80}, none of {', '.join(_PREDICTIONS)}"
 
 
 def _tokenizer_problems(parts: PipelineParts) -> Iterator[Problem]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import diffusers
 import pytest
 
 from shardtool.errors import InputError, Problem
@@ -157,6 +159,28 @@ def test_a_scheduler_of_more_steps_than_memory_holds_is_refused(demo: Path, tmp_
     (problem,) = problems(demo, scheduler=scheduler)
     assert (problem.code, problem.path) == ("config_invalid", str(scheduler / "scheduler_config.json"))
     assert "num_train_timesteps" in problem.message
+
+
+@pytest.mark.parametrize("predicted", ["banana", "", 3, True, ["epsilon"], {}])
+def test_a_scheduler_for_nothing_that_is_predicted_is_refused(demo: Path, tmp_path: Path, predicted: object) -> None:
+    """diffusers asks at the first step."""
+    scheduler = copied(demo / "scheduler", tmp_path / "scheduler")
+    edited(scheduler / "scheduler_config.json", prediction_type=predicted)
+    (problem,) = problems(demo, scheduler=scheduler)
+    assert (problem.code, problem.path) == ("config_invalid", str(scheduler / "scheduler_config.json"))
+    assert "prediction_type" in problem.message
+
+
+def test_every_prediction_that_a_scheduler_of_diffusers_knows_is_let_through(demo: Path, tmp_path: Path) -> None:
+    """The schedulers' own source is the list: each comparison of prediction_type with a word."""
+    sources = (Path(diffusers.__file__).parent / "schedulers").glob("scheduling_*.py")
+    text = "".join(path.read_text("utf-8") for path in sources)
+    known = set(re.findall(r'prediction_type == "(\w+)"', text))
+    assert {"epsilon", "v_prediction", "sample"} <= known
+    scheduler = copied(demo / "scheduler", tmp_path / "scheduler")
+    for predicted in sorted(known):
+        edited(scheduler / "scheduler_config.json", prediction_type=predicted)
+        assert problems(demo, scheduler=scheduler) == ()
 
 
 def test_the_hint_names_what_came_from_elsewhere(demo: Path, tmp_path: Path) -> None:

@@ -53,10 +53,12 @@ class PromptTokenizer:
         with failing_as(self._unusable):
             self._tokenizer = _build(folder)
 
-    @property
-    def vocabulary(self) -> int:
-        """One more than the largest number it gives to a token."""
-        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
+    def vocabulary_with(self, padding: str | None) -> int:
+        """One more than the largest number it gives to a token, ``padding`` included."""
+        known = self._tokenizer.get_vocab()
+        # transformers (5.24) adds a token that is not in the vocabulary at its end.
+        new = padding is not None and padding not in known
+        return max(known.values(), default=-1) + 1 + new
 
     def measure(self, field: str, text: str) -> PromptLength:
         """How long ``text`` is, and what of it is beyond the limit. Raises ``InputError`` where it cannot be read."""
@@ -90,6 +92,17 @@ def read_limit(folder: Path) -> int:
             hint="fetch that folder again; CLIP's is 77",
         )
     return limit
+
+
+def _read_padding(folder: Path) -> str | None:
+    """The token that every prompt is filled up with, where the files beside the vocabulary name one."""
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = folder / name
+        token = read_json_object(path, code="config_invalid").get("pad_token") if path.exists() else None
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            return token
+    return None
 
 
 def _build(folder: Path) -> Tokenizer:
@@ -153,7 +166,8 @@ def read_tokenizers(parts: PipelineParts) -> tuple[PromptTokenizer, ...]:
         if (content, limit) not in seen:
             seen[content, limit] = PromptTokenizer(part.folder)
         found.append(seen[content, limit])
-        _check_vocabulary(part, found[-1].vocabulary, parts.config(name.replace("tokenizer", "text_encoder", 1)))
+        tokens = found[-1].vocabulary_with(_read_padding(part.folder))
+        _check_vocabulary(part, tokens, parts.config(name.replace("tokenizer", "text_encoder", 1)))
     return tuple(found)
 
 

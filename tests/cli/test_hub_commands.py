@@ -296,7 +296,7 @@ def test_of_a_replaced_component_its_own_files_are_fetched_and_no_others(ask: As
 def test_ctrl_c_ends_a_download_at_once_and_the_next_run_completes_it(hub: HubServer, tmp_path: Path) -> None:
     add_weights(tmp_path / "large", side=1800)
     hub.add("org/large", tmp_path / "large")
-    hub.delay = 0.05
+    hub.delay = 0.5  # half a minute in all: the download cannot be over before the signal comes
     environ = environment(hub, tmp_path / "home")
     command = [sys.executable, "-m", "cli", "shard", "org/large", "-o", str(tmp_path / "out")]
     try:

@@ -124,6 +124,24 @@ def test_a_tokenizer_of_more_tokens_than_its_encoder_knows_is_refused(demo: Path
     assert "has tokens up to number 5,000, its text encoder 1,232" in error.value.message
 
 
+@pytest.mark.parametrize("name", ["tokenizer", "tokenizer_2"])
+@pytest.mark.parametrize("named", ["<pad>", {"content": "<pad>", "__type": "AddedToken"}])
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_padding_that_the_encoder_does_not_know_is_refused(
+    demo: Path, tmp_path: Path, name: str, named: object, file: str
+) -> None:
+    """Every prompt is filled up with it, so every prompt would fail."""
+    other = copied(demo / name, tmp_path / name)
+    path = other / file
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | {"pad_token": named}))
+    assert CLIPTokenizer.from_pretrained(other).pad_token_id == 1232
+    with pytest.raises(InputError, match="has tokens up to number 1,232, its text encoder 1,232") as error:
+        read_tokenizers(read_parts(demo, {name: other}))
+    assert error.value.code == "partner_mismatch"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token": "!"}))
+    assert len(read_tokenizers(read_parts(demo, {name: other}))) == 2
+
+
 BARE: dict[str, Any] = {"added_tokens": [], "normalizer": None, "post_processor": None, "decoder": None}
 PRECOMPILED = {"type": "Precompiled", "precompiled_charsmap": "/////w=="}
 NOTHING_LONG = {"type": "FixedLength", "length": 0}
