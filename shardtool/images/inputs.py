@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardtool.checkpoint.files import OpenFile
-from shardtool.errors import InputError, ShardtoolError
-from shardtool.foreign_code import reason_of, short_of_memory
+from shardtool.errors import InputError
+from shardtool.foreign_code import failing_as
 from shardtool.images.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,19 +31,17 @@ def opened_image(path: Path) -> Iterator[Image.Image]:
     """The image in the file ``path``; what goes wrong with it in the block becomes an ``InputError`` that names it."""
     from PIL import Image, UnidentifiedImageError
 
-    with OpenFile(path) as file, os.fdopen(os.dup(file.fd), "rb") as stream:
+    def invalid(reason: str) -> InputError:
+        return InputError(f"{path}: {reason}", code="image_invalid", path=path)
+
+    # A damaged image can end in any error: struct's and zlib's, IndexError, …
+    with OpenFile(path) as file, os.fdopen(os.dup(file.fd), "rb") as stream, failing_as(invalid):
         try:
-            with Image.open(stream) as image:
-                yield image
-        except ShardtoolError:
-            raise
+            image = Image.open(stream)
         except UnidentifiedImageError as error:
-            raise InputError(f"{path}: no image", code="image_invalid", path=path) from error
-        except Exception as error:  # a damaged image can end in any: struct's and zlib's errors, IndexError, …
-            if short_of_memory(error) is not None:
-                raise
-            reason = getattr(error, "strerror", None) or reason_of(error)
-            raise InputError(f"{path}: {reason}", code="image_invalid", path=path) from error
+            raise invalid("no image") from error
+        with image:
+            yield image
 
 
 def image_size(path: Path) -> tuple[int, int]:
