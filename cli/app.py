@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shardtool import __version__
 
-from .command import Command, group_of
+from .command import Command, group_of, with_common_options
 from .leaving import leave, prepare
-from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 
 COMMANDS = tuple(map(Command, ("shard", "merge", "inspect", "verify", "diff", "repair", "load", "generate")))
 
@@ -32,29 +31,19 @@ def _print_version(value: bool) -> None:  # noqa: FBT001 (Typer calls it so)
         raise typer.Exit
 
 
-@app.callback()
 def root(
     ctx: typer.Context,
     *,
     version: Annotated[  # noqa: ARG001 (handled by its callback)
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    json: JsonOpt = False,
-    quiet: QuietOpt = False,
-    verbose: VerboseOpt = False,
-    debug: DebugOpt = False,
-    no_color: NoColorOpt = False,
-    progress: ProgressOpt = ProgressMode.AUTO,
+    **common: Any,
 ) -> None:
     """Shard diffusion checkpoints, look into them, load them where they fit and make pictures with them."""
-    ctx.obj = {
-        "json": json,
-        "quiet": quiet,
-        "verbose": verbose,
-        "debug": debug,
-        "no_color": no_color,
-        "progress": progress,
-    }
+    ctx.obj = common
+
+
+app.callback()(with_common_options(root))
 
 
 def main() -> None:

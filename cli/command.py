@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Concatenate, ParamSpec
@@ -101,18 +101,22 @@ def register(app: typer.Typer, function: Callable[Concatenate[Output, P], None])
             raise typer.Exit(short.exit_code) from error
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *own, *common_parameters()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = function.__doc__
-    app.command(name)(run)
+    app.command(name)(with_common_options(run, own))
 
 
-def common_parameters() -> list[inspect.Parameter]:
-    """The options that every command has, as parameters of a function."""
+def with_common_options(
+    function: Callable[Concatenate[typer.Context, ...], None], own: Sequence[inspect.Parameter] | None = None
+) -> Callable[Concatenate[typer.Context, ...], None]:
+    """``function`` as Typer is to see it: with the parameters ``own``, by default those it spells out, and the options
+    that are the same everywhere in place of its ``**values``."""
+    context, *spelt, _ = inspect.signature(function, eval_str=True).parameters.values()
     kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(n, kind, default=d, annotation=a) for n, (a, d) in _COMMON.items()]
+    common = [inspect.Parameter(n, kind, default=d, annotation=a) for n, (a, d) in _COMMON.items()]
+    parameters = [context, *(spelt if own is None else own), *common]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function
 
 
 def _with_root_options(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
