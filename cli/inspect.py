@@ -108,4 +108,4 @@ def _views(found: list[tuple[str, Contents | Image]], shown: Shown) -> Iterator[
 
 def _problems(found: list[tuple[str, Contents | Image]], severity: str) -> list[Problem]:
     contents = [item for _, item in found if isinstance(item, Contents)]
-    return [problem for item in contents for problem in item.all_problems if problem.severity == severity]
+    return [problem for item in contents for problem in item.problems if problem.severity == severity]

@@ -60,7 +60,7 @@ def contents_data(text: str, contents: Contents, shown: Shown) -> dict[str, Any]
         "path": str(contents.path),
         "kind": contents.kind,
         "class": contents.class_name,
-        "problems": [problem.as_json() for problem in contents.all_problems],
+        "problems": [problem.as_json() for problem in contents.problems],
     }
     if contents.kind != "pipeline":
         return data | _figures(contents.parts[0], shown)

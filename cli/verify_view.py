@@ -68,7 +68,7 @@ def verification_view(
     all: bool,  # noqa: A002
 ) -> Iterator[RenderableType]:
     """What is printed."""
-    problems = found.all_problems + (against.problems if against else ())
+    problems = found.problems + (against.problems if against else ())
     if len(found.parts) > 1:
         yield _parts(found.parts)
         yield ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shardtool.checkpoint.classes import class_problem
+from shardtool.checkpoint.config import missing_config
 from shardtool.checkpoint.folder import names_in
 from shardtool.checkpoint.inventory import Checkpoint, StoredTensor, examine
 from shardtool.checkpoint.links import check_link
@@ -72,12 +73,7 @@ def is_settings(folder: Path) -> bool:
 def config_of(folder: Path) -> Mapping[str, Any]:
     path = folder / "config.json"
     if path.name not in names_in(folder):
-        raise InputError(
-            f"{path}: missing, and without it nobody knows the model's shape",
-            code="config_missing",
-            path=path,
-            hint="put the config.json that belongs to these weights beside them",
-        )
+        raise InputError.of_all([missing_config(folder)])
     check_link(folder, path)
     return read_json_object(path, code="config_invalid")
 

@@ -47,19 +47,20 @@ class Checked:
 
 @dataclass(frozen=True)
 class Verification:
-    """What became of every part; ``problems`` concern the whole source: its ``model_index.json``, how parts fit."""
+    """What became of every part; ``own_problems`` concern the whole source: its ``model_index.json``, how parts fit."""
 
     contents: Contents
     parts: tuple[Checked, ...]
-    problems: tuple[Problem, ...]
+    own_problems: tuple[Problem, ...]
 
     @property
-    def all_problems(self) -> tuple[Problem, ...]:
-        return self.problems + tuple(problem for part in self.parts for problem in part.problems)
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong, with the source and with its parts; warnings too."""
+        return self.own_problems + tuple(problem for part in self.parts for problem in part.problems)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.all_problems if problem.severity == "error")
+        return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
 def _once(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
@@ -75,7 +76,7 @@ def verify_headers(path: str | Path, variant: str | None = None, *, fit: bool = 
     path = Path(path)
     contents = survey(path, variant, every_variant=variant is None)
     parts = tuple(_with_structure(part) for part in contents.parts)
-    problems = contents.problems
+    problems = contents.own_problems
     pipeline = read_pipeline(path) if fit and contents.kind == "pipeline" and parts else None
     if pipeline is not None and not _is_broken(parts, problems):
         problems += _partner_problems(pipeline)

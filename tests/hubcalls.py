@@ -133,7 +133,7 @@ def _described(contents: Any) -> dict[str, Any]:
     return {
         "kind": contents.kind,
         "path": str(contents.path),
-        "problems": [problem.as_json() for problem in contents.all_problems],
+        "problems": [problem.as_json() for problem in contents.problems],
         "parts": {
             part.name: {
                 "class": part.class_name,

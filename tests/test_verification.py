@@ -46,7 +46,7 @@ def unet(tmp_path: Path, sharded: Path) -> Path:
 
 
 def codes(found: Verification) -> list[str]:
-    return [problem.code for problem in found.all_problems]
+    return [problem.code for problem in found.problems]
 
 
 def change(folder: Path, **changes: torch.Tensor | None) -> None:
@@ -67,14 +67,14 @@ def change(folder: Path, **changes: torch.Tensor | None) -> None:
 
 def test_the_demo_is_whole_in_every_respect(demo: Path) -> None:
     found = verify_values(verify_headers(demo))
-    assert found.all_problems == ()
+    assert found.problems == ()
     checked = {part.part.name: set(part.checked) for part in found.parts}
     assert checked["unet"] == checked["text_encoder_2"] == {"structure", "fit", "values"}
     assert checked["scheduler"] == {"structure"}
 
 
 def test_what_diffusers_shards_is_whole(unet: Path) -> None:
-    assert verify_headers(unet).all_problems == ()
+    assert verify_headers(unet).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,23 @@ def test_without_a_config_there_is_no_fit_to_check(unet: Path) -> None:
     (unet / "config.json").unlink()
     found = verify_headers(unet)
     assert found.errors == ()
+    assert codes(found) == ["config_missing"]
     assert [part.checked for part in found.parts] == [("structure",)]
+
+
+@pytest.mark.parametrize("name", ["unet", "vae", "text_encoder"])
+@pytest.mark.parametrize("fit", [True, False])
+def test_a_component_without_its_config_is_what_breaks_a_pipeline(
+    demo: Path, tmp_path: Path, name: str, *, fit: bool
+) -> None:
+    """It is told of the component, beside the others, which are whole."""
+    pipeline = Path(shutil.copytree(demo, tmp_path / "pipeline"))
+    (pipeline / name / "config.json").unlink()
+    found = verify_headers(pipeline, fit=fit)
+    assert {part.part.name: [problem.code for problem in part.problems] for part in found.parts if part.problems} == {
+        name: ["config_missing"]
+    }
+    assert found.problems == found.errors
 
 
 def test_other_weights_beside_the_component_s_own_have_no_fit_to_check(unet: Path) -> None:

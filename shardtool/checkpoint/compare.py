@@ -76,7 +76,7 @@ def paired(a: Contents, b: Contents) -> Iterator[tuple[str, Checkpoint | None, C
     Raises ``InputError`` where a part of either is damaged, and ``UsageError`` where only one is a pipeline.
     """
     for contents in (a, b):
-        errors = [problem for problem in contents.all_problems if problem.severity == "error"]
+        errors = [problem for problem in contents.problems if problem.severity == "error"]
         if errors:
             raise InputError.of_all(errors)
     if (a.kind == "pipeline") != (b.kind == "pipeline"):

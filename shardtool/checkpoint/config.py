@@ -58,6 +58,15 @@ def _class_name(path: Path, values: dict[str, Any]) -> str | None:
     return name
 
 
+def missing_config(folder: Path) -> Problem:
+    """That there is no config beside the weights in ``folder``."""
+    path = str(folder / CONFIG_NAME)
+    message = f"{path}: missing, and without it nobody knows the model's shape"
+    return Problem(
+        "config_missing", message, path, hint="put the config.json that belongs to these weights beside them"
+    )
+
+
 def config_problems(folder: Path, *, tensors: int, parameters: int) -> list[Problem]:
     """What is wrong with the config beside weights of so many ``tensors`` with so many ``parameters``; 0 if unknown."""
     try:

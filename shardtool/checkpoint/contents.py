@@ -7,13 +7,13 @@ not know where the headers came from.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shardtool.checkpoint.beside import beside_findings
 from shardtool.checkpoint.classes import class_problems, needs_weights
-from shardtool.checkpoint.config import Config, read_config
+from shardtool.checkpoint.config import Config, missing_config, read_config
 from shardtool.checkpoint.folder import (
     Kind,
     PipelineFolder,
@@ -27,7 +27,7 @@ from shardtool.checkpoint.folder import (
 from shardtool.checkpoint.index import shards_of
 from shardtool.checkpoint.inventory import Checkpoint, WeightsFile, examine, examine_weights
 from shardtool.checkpoint.links import check_link
-from shardtool.checkpoint.names import COMPONENT_STEMS, PIPELINE_NAME, SETTINGS_NAMES
+from shardtool.checkpoint.names import COMPONENT_STEMS, CONFIG_NAME, PIPELINE_NAME, SETTINGS_NAMES
 from shardtool.checkpoint.quantisation import method_of
 from shardtool.checkpoint.resolve import Resolution, resolve
 from shardtool.checkpoint.strict_json import read_json_object
@@ -67,17 +67,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Contents:
-    """A source. ``class_name`` is the pipeline's, or that of the only part; ``problems`` concern the source itself."""
+    """A source. ``class_name`` is the pipeline's, or that of the only part; ``own_problems`` concern no part."""
 
     kind: Kind
     path: Path
     class_name: str | None
     parts: tuple[Part, ...]
-    problems: tuple[Problem, ...] = ()
+    own_problems: tuple[Problem, ...] = ()
 
     @property
-    def all_problems(self) -> tuple[Problem, ...]:
-        return self.problems + tuple(problem for part in self.parts for problem in part.problems)
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong with the source and its parts."""
+        return self.own_problems + tuple(problem for part in self.parts for problem in part.problems)
 
 
 def survey(path: str | Path, variant: str | None = None, *, every_variant: bool = False) -> Contents:
@@ -170,7 +171,7 @@ def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tu
     chosen = _every_set(part.path) if every_variant else []
     chosen = chosen or [choose_weights(part.path, wanted or _only_variant(part.path))]
     part = replace(part, resolution=part.resolution or resolve(part.path, variant, library=part.library))
-    beside = tuple(beside_findings(part.path))
+    beside = (*_config_missing(part, chosen), *beside_findings(part.path))
     parts: list[Part] = []
     for files in chosen:
         found = examine_weights(part.path, files)
@@ -178,6 +179,14 @@ def _with_weights(part: Part, variant: str | None, *, every_variant: bool) -> tu
         weights = replace(part, checkpoint=found.checkpoint, files=found.files, problems=problems)
         parts.append(replace(weights, variant=files.name.variant))
     return tuple(parts)
+
+
+def _config_missing(part: Part, chosen: Sequence[WeightsFiles]) -> Iterator[Problem]:
+    """A pipeline is broken where a component lacks its config.json; a folder by itself may hold weights alone."""
+    of_pipeline = part.library is not None
+    saved_by_diffusers = chosen[0].name.stem == COMPONENT_STEMS[0]
+    if (of_pipeline or saved_by_diffusers) and not os.path.lexists(part.path / CONFIG_NAME):
+        yield replace(missing_config(part.path), severity="error" if of_pipeline else "warning")
 
 
 def _only_variant(folder: Path) -> str | None:

@@ -111,7 +111,7 @@ CASES: list[Case] = [
         "evil/kernel",
     ),
     accept("config-auto-map", _values(auto_map={"AutoModel": "evil.EvilModel"}), "custom_code"),
-    accept("config-missing", component(lambda folder: (folder / _CONFIG).unlink())),
+    accept("config-missing", component(lambda folder: (folder / _CONFIG).unlink()), "config_missing"),
     accept("config-with-large-ids", _values(eos_token_id=10**9, sample_size=1024, vocab_size=49_408)),
     reject("pipeline-not-json", _pipeline_text("yes"), "model_index_invalid", _PIPELINE, "not JSON"),
     reject("pipeline-list", _pipeline_text("[]"), "model_index_invalid", _PIPELINE),
