@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -31,7 +30,6 @@ def _replacement(name: str, help: str) -> Any:  # noqa: A002
 SourceArg: TypeAlias = Annotated[
     str, typer.Argument(metavar="SOURCE", help=f"What to use: {SOURCE_FORMS}.", autocompletion=complete_source)
 ]
-OutputOpt: TypeAlias = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Where to write.")]
 OverwriteOpt: TypeAlias = Annotated[
     bool, typer.Option("--overwrite", "-f", help="Replace what is there. Without it, an existing target is refused.")
 ]

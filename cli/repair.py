@@ -17,7 +17,6 @@ from shardtool.source import HubSource, parse_source
 from .options import (
     DryRunOpt,
     OfflineOpt,
-    OutputOpt,
     OverwriteOpt,
     RevisionOpt,
     SourceArg,
@@ -26,6 +25,7 @@ from .options import (
 )
 from .output import Output, show
 from .progress import progress
+from .writing import target_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +37,9 @@ def repair(
     out: Output,
     source: SourceArg,
     *,
-    output: OutputOpt = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="A folder.  [SOURCE-repaired]")
+    ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Repair SOURCE itself; what is replaced goes to SOURCE.before-repair.")
     ] = False,
@@ -55,27 +57,29 @@ def repair(
 
     \b
     Examples:
-      shardtool repair unet -o unet-repaired
+      shardtool repair unet
       shardtool repair unet --in-place
       shardtool repair sdxl --dry-run
     """
-    if not dry_run and in_place == (output is not None):
-        raise UsageError("say where to write", code="output_missing", hint="with -o OUT, or with --in-place")
+    if in_place and output is not None:
+        raise UsageError("--in-place and -o contradict each other", code="contradiction", hint="leave one of them out")
     named = parse_source(source, revision=revision, subfolder=subfolder)
     if in_place and isinstance(named, HubSource):
         hint = "with -o OUT; the Hub's cache is shared and stays as it was downloaded"
         raise UsageError(f"{source}: is on the Hub, so say where to write", code="output_missing", hint=hint)
+    target = None if in_place or dry_run else target_for(output, source, "repaired")
     with progress(out) as on_event:
         path = local_path(named, variant=variant, offline=offline, on_event=on_event)
     repairs = plan_source(path, variant)
     needed = any(repair.is_needed for found in repairs.values() for repair in found)
     backups: list[Path] = []
-    if needed and not dry_run:
-        if output is not None:
-            repair_into(path, output.expanduser(), repairs, overwrite=overwrite)
-        else:
-            backups = [repair_in_place(path / place, found) for place, found in repairs.items() if _any(found)]
-    target = None if dry_run or not needed else (output or path)
+    if target is not None and (needed or output is not None):
+        repair_into(path, target, repairs, overwrite=overwrite)
+    elif in_place and needed and not dry_run:
+        made = [repair_in_place(path / place, found) for place, found in repairs.items() if _any(found)]
+        backups, target = [backup for backup in made if backup is not None], path
+    else:
+        target = None
     out.result(_data(source, repairs, target, backups), *_view(repairs, target, backups))
 
 
@@ -107,6 +111,8 @@ def _view(repairs: Repairs, target: Path | None, backups: Sequence[Path]) -> Ite
     done = [(place, line) for place, found in repairs.items() for repair in found for line in repair.done]
     if not done:
         yield "nothing to repair: headers, index and files agree"
+        if target is not None:
+            yield f"copied: {show(target)}"
         return
     for place, line in done:
         yield show(f"{place.as_posix()}: {line}" if place.parts else line)

@@ -108,7 +108,7 @@ def target_for(output: Path | None, source: str, ending: str) -> Path:
         raise UsageError(
             f"{source}: say where to write", code="output_missing", hint=f"add -o FOLDER, such as -o {DEMO}-{ending}"
         )
-    path = local.path.absolute()
+    path = local.path if local.path.name not in ("", "..") else local.path.resolve()
     name = path.name if path.is_dir() else path.name.removesuffix(".index.json")
     for suffix in (".safetensors", *PICKLE_SUFFIXES) if not path.is_dir() else ():
         name = name.removesuffix(suffix)

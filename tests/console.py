@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -158,7 +159,7 @@ def fault_of(step: Step, ran: Ran, following: Step | None) -> str | None:
 def play(page: Path, folder: Path) -> Iterator[tuple[Step, Ran, str | None]]:
     """Run a page's commands in ``folder``; each with the fault that was found, if any."""
     session, todo = Session(folder), steps(page)
-    for step, following in zip(todo, [*todo[1:], None], strict=True):
+    for step, following in zip_longest(todo, todo[1:]):
         if step.command.startswith("make "):
             continue  # tests/test_docs.py looks for its rule in the Makefile
         ran = session.run(step.command)

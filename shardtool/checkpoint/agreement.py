@@ -7,12 +7,11 @@ from pathlib import Path
 
 from shardtool.checkpoint.folder import WeightsFiles
 from shardtool.checkpoint.header import Header
-from shardtool.checkpoint.index import Index
+from shardtool.checkpoint.index import Index, rebuild_hint
 from shardtool.checkpoint.names import WeightsName, parse_name
 from shardtool.errors import Problem
 
 _AGAIN = "fetch the shards and the index again, from one place"
-_REBUILD = "rebuild the index with `shardtool repair`"
 
 
 def index_problems(index: Index, headers: Mapping[str, Header], sizes: Mapping[str, int]) -> Iterable[Problem]:
@@ -27,7 +26,8 @@ def index_problems(index: Index, headers: Mapping[str, Header], sizes: Mapping[s
         yield from _total_size(index, headers, sizes)
     if index.bare:
         message = f"{index.path}: has no metadata, without which diffusers cannot read an index"
-        yield Problem("index_bare", message, str(index.path), hint=_REBUILD, severity="warning")
+        hint = rebuild_hint(index.path.parent)
+        yield Problem("index_bare", message, str(index.path), hint=hint, severity="warning")
 
 
 def _listed(index: Index, headers: Mapping[str, Header], holders: Mapping[str, list[str]]) -> Iterable[Problem]:
@@ -39,7 +39,7 @@ def _listed(index: Index, headers: Mapping[str, Header], holders: Mapping[str, l
             continue
         if where:
             fault = f"{path}: says tensor {tensor!r:.200} is in {name}, but {where[0]} holds it"
-            yield Problem("tensor_misplaced", fault, path, tensor, _REBUILD)
+            yield Problem("tensor_misplaced", fault, path, tensor, rebuild_hint(index.path.parent))
         else:
             shard = str(index.path.parent / name)
             fault = f"{shard}: lacks tensor {tensor!r:.200}, which {index.path.name} says it holds"
@@ -47,7 +47,12 @@ def _listed(index: Index, headers: Mapping[str, Header], holders: Mapping[str, l
 
 
 def _held(index: Index, holders: Mapping[str, list[str]]) -> Iterable[Problem]:
-    """Tensors of the shards that stand in two of them, or in no line of the index."""
+    """Tensors of the shards that stand in two of them, or in no line of the index.
+
+    An index that lists others which no shard holds cannot be trusted to be the one of two that is wrong.
+    """
+    is_all_there = all(tensor in holders for tensor in index.weight_map)
+    hint = rebuild_hint(index.path.parent) if is_all_there else _AGAIN
     for tensor, where in holders.items():
         if len(where) > 1:
             shard = str(index.path.parent / where[1])
@@ -55,7 +60,7 @@ def _held(index: Index, holders: Mapping[str, list[str]]) -> Iterable[Problem]:
             yield Problem("tensor_duplicate", fault, shard, tensor, _AGAIN)
         if tensor not in index.weight_map:
             fault = f"{index.path}: does not list tensor {tensor!r:.200}, which {where[0]} holds"
-            yield Problem("tensor_unlisted", fault, str(index.path), tensor, _REBUILD)
+            yield Problem("tensor_unlisted", fault, str(index.path), tensor, hint)
 
 
 def _total_size(index: Index, headers: Mapping[str, Header], sizes: Mapping[str, int]) -> Iterable[Problem]:
@@ -64,7 +69,8 @@ def _total_size(index: Index, headers: Mapping[str, Header], sizes: Mapping[str,
     tensors = sum(info.nbytes for header in headers.values() for info in header.tensors)
     if total is not None and (isinstance(total, bool) or total not in (tensors, sum(sizes.values()))):
         message = f"{index.path}: total_size is {total!r:.40}, the tensors have {tensors:,} bytes"
-        yield Problem("total_size_wrong", message, str(index.path), hint=_REBUILD, severity="warning")
+        hint = rebuild_hint(index.path.parent)
+        yield Problem("total_size_wrong", message, str(index.path), hint=hint, severity="warning")
 
 
 def numbering_problems(index: Index, found: WeightsFiles) -> Iterable[Problem]:

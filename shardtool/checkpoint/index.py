@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from shardtool.checkpoint.names import plain_name_fault
@@ -41,7 +42,8 @@ class Index:
 
 def read_index(path: Path) -> Index:
     """Read and check an index; no shard is opened. Raises ``InputError`` with every problem found."""
-    found = read_json_object(path, code="index_invalid", limit=INDEX_LIMIT)
+    hint = f"{rebuild_hint(path.parent)}, or fetch it again"
+    found = read_json_object(path, code="index_invalid", limit=INDEX_LIMIT, hint=hint)
     weight_map, metadata = found.get("weight_map"), found.get("metadata", {})
     problems = []
     if not isinstance(metadata, dict):
@@ -67,8 +69,13 @@ def shards_of(path: Path) -> tuple[str, ...]:
         return ()
 
 
+def rebuild_hint(folder: Path) -> str:
+    """What to type where an index is at fault and its shards are not."""
+    return f"rebuild the index with `shardtool repair {quote(str(folder))}`"
+
+
 def _fault(path: Path, fault: str) -> Problem:
-    hint = "rebuild it from the shards with `shardtool repair`, or fetch it again"
+    hint = f"{rebuild_hint(path.parent)}, or fetch it again"
     return Problem("index_invalid", f"{path}: {fault}", str(path), hint=hint)
 
 

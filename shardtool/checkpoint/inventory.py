@@ -17,7 +17,7 @@ from shardtool.checkpoint.config import config_problems
 from shardtool.checkpoint.files import FileState, OpenFile
 from shardtool.checkpoint.folder import WeightsFiles, choose_weights
 from shardtool.checkpoint.header import Header, TensorInfo, read_header
-from shardtool.checkpoint.index import Index, read_index
+from shardtool.checkpoint.index import Index, read_index, rebuild_hint
 from shardtool.checkpoint.links import check_link
 from shardtool.checkpoint.names import WeightsName, parse_name
 from shardtool.errors import InputError, Problem
@@ -153,12 +153,12 @@ def _examine_set(folder: Path, found: WeightsFiles) -> Examination:
         problems.extend(beside_problems(folder, found, indexed=()))
         return _examination(folder, found.name, files, None, problems)
     files, problems = _read_files(folder, _in_shard_order(found.shards))
-    names = ", ".join(list(found.shards)[:3])
+    names = ", ".join(list(found.shards)[:3]) + (" …" if len(found.shards) > 3 else "")
     problem = Problem(
         "index_missing",
-        f"{folder}: {len(found.shards)} shards ({names} …) without the index {found.name.index}",
+        f"{folder}: {len(found.shards)} shards ({names}) without the index {found.name.index}",
         str(folder),
-        hint=f"rebuild it with `shardtool repair {folder}`, or fetch {found.name.index} too",
+        hint=f"{rebuild_hint(folder)}, or fetch {found.name.index} too",
     )
     return Examination(None, (problem, *problems), files)
 

@@ -168,11 +168,11 @@ def _refuse_absent(seen: _Seen, shards: Sequence[str]) -> None:
     ]
     if absent:
         raise InputError(
-            f"{seen.folder}: cannot be repaired: {len(absent)} tensors that the index lists are in none of the shards",
+            f"{seen.folder}: cannot be repaired: the shards lack {len(absent)} of the tensors that the index lists",
             code="repair_impossible",
             path=seen.folder,
             tensor=absent[0].tensor,
-            hint="fetch the shards again; if the index is of another model, move it away and repair again",
+            hint="fetch the shards and the index again; if the index alone is wrong, move it away and repair again",
             problems=absent,
         )
 
@@ -228,7 +228,7 @@ def _rebuilt(seen: _Seen, shards: Sequence[str]) -> tuple[bytes | None, tuple[st
     if seen.index is None or seen.index.path.name != name:
         return written, (f"wrote {name} from the headers of {len(shards)} shards",)
     moved = sum(seen.index.weight_map.get(tensor) != file for tensor, file in weight_map.items())
-    changes = [f"corrected {moved} entries of {name}"] if moved else []
+    changes = [f"corrected {moved} {'entry' if moved == 1 else 'entries'} of {name}"] if moved else []
     if old.get("total_size") != total:
         changes.append(f"set total_size to {total:,} (was {old.get('total_size')!r:.40})")
     return (written, tuple(changes)) if changes else (None, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePath
 
 from shardtool.checkpoint.carry import copy_file, create, keep, keep_modes, kept_entries, superseded
@@ -58,26 +58,27 @@ def _superseded(target: Path, repairs: Mapping[PurePath, Sequence[Repair]]) -> s
     }
 
 
-def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path:
-    """Repair a component's ``folder`` in one step; the folder beside it that keeps what was dropped or replaced.
+def repair_in_place(folder: Path, repairs: Sequence[Repair]) -> Path | None:
+    """Repair a component's ``folder`` in one step. Returned is the folder beside it that keeps what was dropped or
+    replaced, ``None`` where nothing was.
 
     The weights that stay are neither copied nor moved. Raises ``RefusedError`` where a backup is there already, and
     ``RunError`` where the folder cannot be written.
     """
     folder = folder.resolve()
     backup = folder.with_name(f"{folder.name}.{BACKUP}")
-    if os.path.lexists(backup):
+    replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if os.path.lexists(folder / name)}
+    if replaced and os.path.lexists(backup):
         message = f"{backup}: exists: it keeps what an earlier repair left out"
         raise RefusedError(message, code="target_exists", path=backup, hint="move it away, or write elsewhere with -o")
-    replaced = {PurePath(name) for repair in repairs for name in _replaced(repair) if os.path.lexists(folder / name)}
     with explained(folder), staged(folder, overwrite=True) as stage:
         keep(folder, stage.path, kept_entries(folder, replaced))
         _write_indexes(stage.path, repairs)
         _check(stage.path, repairs)
         keep_modes(folder, stage.path)
-        with _backed_up(folder, backup, sorted(replaced)):
+        with _backed_up(folder, backup, sorted(replaced)) if replaced else nullcontext():
             stage.publish_folder()
-    return backup
+    return backup if replaced else None
 
 
 @contextmanager

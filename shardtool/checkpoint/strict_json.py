@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from shardtool.checkpoint.files import read_whole
 from shardtool.checkpoint.foreign import SNIFF, recognise
-from shardtool.errors import InputError
+from shardtool.errors import REPLACE_FILE, InputError
 
 CONFIG_LIMIT = 4_000_000
 """Bytes a ``config.json`` or ``model_index.json`` may have; real ones have a few thousand."""
@@ -75,7 +75,7 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
     except DuplicateKeyError:
         raise
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at character {error.pos})") from error
+        raise ValueError(f"not JSON ({error.msg.removesuffix(' at')} at character {error.pos})") from error
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:  # NaN, or a number of more than 4300 digits
@@ -126,10 +126,10 @@ def _refuse_lone_surrogates(found: dict[str, Any]) -> None:
         raise ValueError("not acceptable JSON (a lone surrogate in a string)") from error
 
 
-def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
+def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT, hint: str = REPLACE_FILE) -> dict[str, Any]:
     """The JSON object in the file ``path``, of at most ``limit`` bytes.
 
-    Raises ``InputError``: with ``code`` where the contents are at fault, else with what ``OpenFile`` found.
+    Raises ``InputError``: with ``code`` and ``hint`` where the contents are at fault, else what ``OpenFile`` raises.
     """
     data = read_whole(path, limit=limit, code=code)
     try:
@@ -137,4 +137,4 @@ def read_json_object(path: Path, *, code: str, limit: int = CONFIG_LIMIT) -> dic
     except ValueError as error:
         if foreign := recognise(data[:SNIFF], str(path)):
             raise InputError.of_all([foreign]) from error
-        raise InputError(f"{path}: {error}", code=code, path=path) from error
+        raise InputError(f"{path}: {error}", code=code, path=path, hint=hint) from error
