@@ -1,5 +1,5 @@
 """``python -m shardtool`` and, in a checkout, ``python -m cli``."""
 
-from .app import main
+from .start import main
 
 main()

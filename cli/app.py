@@ -25,8 +25,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:  # noqa: FBT001 (Typer calls it so)
-    if value:
+def _print_version(ctx: typer.Context, value: bool) -> None:  # noqa: FBT001 (Typer calls it so)
+    if value and not ctx.resilient_parsing:  # which is completion, looking at what was typed
         print(f"shardtool {__version__}")
         raise typer.Exit
 

@@ -15,9 +15,9 @@ from typer.main import get_command
 from shardtool.errors import RunError, ShardtoolError
 from shardtool.foreign_code import short_of_memory
 
-from .leaving import Terminated
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import Output
+from .signals import Terminated
 
 P = ParamSpec("P")
 

@@ -10,13 +10,11 @@ import codecs
 import errno
 import io
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import typer
@@ -25,6 +23,7 @@ from shardtool.errors import UsageError
 from shardtool.foreign_code import short_of_memory
 
 from .output import Output, show
+from .signals import unwatch, watch
 
 _PARSERS_OWN: Any = typer.BadParameter.__base__
 """What Typer raises where the command line makes no sense to its parser."""
@@ -37,22 +36,15 @@ _PLAIN = {"·": "-", "×": "x", "…": "...", "–": "-", "→": "->", "≤": "<
 }
 
 
-class Terminated(SystemExit):
-    """SIGTERM, so that what Ctrl-C cleans up is cleaned up too."""
-
-    def __init__(self) -> None:
-        super().__init__(143)
-
-
 def prepare() -> None:
-    """Give closed streams a place to go and others a way to say everything, and let SIGTERM clean up."""
+    """Give closed streams a place to go and others a way to say everything, and let signals clean up."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (for as long as it runs)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a test's stand-in takes everything
             stream.reconfigure(errors="plainly")
-    signal.signal(signal.SIGTERM, _on_sigterm)
+    watch()
 
 
 def _say_plainly(error: UnicodeError) -> tuple[str, int]:
@@ -67,16 +59,15 @@ def _say_plainly(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("plainly", _say_plainly)
 
 
-def _on_sigterm(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Terminated
-
-
 def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
     """End the process as ``ended`` asks; what is still to be said is said before. ``commands`` are those there are."""
-    code = _exit_code(ended)
+    unwatch()
     if isinstance(ended, _PARSERS_OWN):
-        _explain_usage(ended, commands)
+        try:
+            _explain_usage(ended, commands)
+        except OSError as error:  # of the stream that this was to be said on
+            ended = error
+    code = _exit_code(ended)
     fault = _flush() or _full(ended)
     with suppress(OSError):  # of a stderr that cannot be written either
         if fault is not None and code in (0, 1, 70):

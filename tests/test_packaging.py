@@ -54,7 +54,7 @@ def test_the_installed_wheel_runs_from_another_folder(wheel: Path, tmp_path: Pat
         (site / entry.name).symlink_to(entry)
     for arguments in (
         ["-m", "shardtool", "--version"],
-        ["-c", "from shardtool_cli.app import main; main()", "--version"],
+        ["-c", "from shardtool_cli.start import main; main()", "--version"],
     ):
         ran = subprocess.run(
             [home / "bin" / "python", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True

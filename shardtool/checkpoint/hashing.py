@@ -6,6 +6,7 @@ import hashlib
 import queue
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from types import TracebackType
 
 AHEAD = 32
@@ -18,6 +19,7 @@ class Hasher:
     def __init__(self) -> None:
         self.digests: dict[str, str] = {}
         self._blocks: queue.Queue[tuple[str, bytes | memoryview | None] | None] = queue.Queue(AHEAD)
+        self._dropped = False
         self._thread = threading.Thread(target=self._work, name="shardtool-sha256", daemon=True)
 
     def begin(self, tensors: Iterable[tuple[str, int]]) -> Feed:
@@ -30,13 +32,20 @@ class Hasher:
 
     def _work(self) -> None:
         digest = hashlib.sha256()
-        while (entry := self._blocks.get()) is not None:
+        while (entry := self._next()) is not None:
             name, block = entry
             if block is not None:
                 digest.update(block)
             else:
                 self.digests[name] = digest.hexdigest()
                 digest = hashlib.sha256()
+
+    def _next(self) -> tuple[str, bytes | memoryview | None] | None:
+        while not self._dropped:
+            # A signal in the other thread's put() can lose the word that there is something.
+            with suppress(queue.Empty):
+                return self._blocks.get(timeout=0.2)
+        return None
 
     def __enter__(self) -> Hasher:
         self._thread.start()
@@ -45,9 +54,14 @@ class Hasher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Waits until everything that was put in is hashed."""
-        self._blocks.put(None)
-        self._thread.join()
+        """Waits until everything that was put in is hashed, unless the block failed: then nobody wants it."""
+        if kind is None:
+            self._blocks.put(None)
+            self._thread.join()
+        else:
+            self._dropped = True
+            # Interrupted in put(), the queue's lock can be held for ever; the thread then ends with the process.
+            self._thread.join(timeout=1)
 
 
 class Feed:
