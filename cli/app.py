@@ -52,4 +52,4 @@ def main() -> None:
     try:
         sys.exit(app(prog_name="shardtool", standalone_mode=False))
     except BaseException as ended:  # noqa: BLE001 (every way out ends there)
-        leave(ended, [command.__name__ for command in COMMANDS])
+        leave(ended)

@@ -21,6 +21,9 @@ from .signals import Terminated
 
 P = ParamSpec("P")
 
+ParserError: Any = typer.BadParameter.__base__
+"""What Typer raises where the command line makes no sense to its parser."""
+
 _COMMON: dict[str, tuple[Any, Any]] = {
     "json": (JsonOpt, False),
     "quiet": (QuietOpt, False),
@@ -59,6 +62,13 @@ def group_of(commands: tuple[Command, ...]) -> type[TyperGroup]:
                 register(alone, by_name[cmd_name].function)
                 self.commands[cmd_name] = get_command(alone)
             return super().get_command(ctx, cmd_name)
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except ParserError as error:
+                error.ctx = error.ctx or ctx  # which says for which command the line made no sense
+                raise
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             if args and args[0] not in by_name:  # a similar one will be suggested

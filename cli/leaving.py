@@ -10,23 +10,28 @@ import codecs
 import errno
 import io
 import os
+import re
 import sys
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-import typer
-
 from shardtool.errors import UsageError
 from shardtool.foreign_code import short_of_memory
 
+from .command import ParserError
 from .output import Output, show
 from .signals import unwatch, watch
 
-_PARSERS_OWN: Any = typer.BadParameter.__base__
-"""What Typer raises where the command line makes no sense to its parser."""
+_JARGON = (
+    (r"Value error, ", ""),
+    (r"Input should be a valid integer.*", "not a whole number"),
+    (r"Input should be a valid number.*", "not a number"),
+    (r"Input should be (greater|less) than( or equal to)? ", r"must be \1 than\2 "),
+)
+"""What pydantic says, whom Typer asks, and what is said of it here."""
 
 _PLAIN = {"·": "-", "×": "x", "…": "...", "–": "-", "→": "->", "≤": "<=", "≥": ">="} | {
     **dict.fromkeys("─━", "-"),
@@ -59,13 +64,16 @@ def _say_plainly(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("plainly", _say_plainly)
 
 
-def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
-    """End the process as ``ended`` asks; what is still to be said is said before. ``commands`` are those there are."""
+def leave(ended: BaseException) -> NoReturn:
+    """End the process as ``ended`` asks; what is still to be said is said before."""
     unwatch()
-    if isinstance(ended, _PARSERS_OWN):
+    if isinstance(ended, ParserError):
         try:
-            _explain_usage(ended, commands)
-        except OSError as error:  # of the stream that this was to be said on
+            _explain_usage(ended)
+        except (
+            OSError,
+            SystemExit,
+        ) as error:  # of the stream that this was to be said on; Rich leaves if none reads it
             ended = error
     code = _exit_code(ended)
     fault = _flush() or _full(ended)
@@ -86,7 +94,7 @@ def leave(ended: BaseException, commands: Collection[str]) -> NoReturn:
 
 def _exit_code(ended: BaseException) -> int:
     causes = tuple(_causes(ended))
-    if isinstance(ended, _PARSERS_OWN):
+    if isinstance(ended, ParserError):
         return 2
     if isinstance(ended, KeyboardInterrupt):  # before or after the command itself, which turns it into an exit
         return 130
@@ -105,18 +113,35 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _explain_usage(ended: Any, commands: Collection[str]) -> None:
+def _explain_usage(ended: Any) -> None:
     """What is wrong with a command line that no command has seen, in the words of all other errors."""
     if len(sys.argv) == 1:  # nothing was typed, and what Typer has to say is the help
         ended.show()
         return
-    command = next((word for word in sys.argv[1:] if word in commands), "shardtool")
+    command = _command_of(ended)
     meant = _meant(ended)
-    hint = "see shardtool --help" if command == "shardtool" else f"see shardtool {command} --help"
     message = ended.message if meant else ended.format_message()
-    message = message[:1].lower() + message[1:].removesuffix(".")
-    error = UsageError(message, code="usage", hint=f"did you mean {' or '.join(meant)}? {hint}" if meant else hint)
+    for theirs, ours in _JARGON:
+        message = re.sub(theirs, ours, message)
+    message, _, suggested = message.partition(". Did you mean ")
+    meant = meant or [word.strip(" '") for word in suggested.removesuffix("?").split(",") if word]
+    hint = "see shardtool --help" if command == "shardtool" else f"see shardtool {command} --help"
+    if "unexpected extra argument" in message:
+        hint = f"quote what has blanks in it; {hint}"
+    error = UsageError(
+        message[:1].lower() + message[1:].removesuffix("."),
+        code="usage",
+        hint=f"did you mean {' or '.join(meant)}? {hint}" if meant else hint,
+    )
     Output(command, json="--json" in sys.argv, no_color="--no-color" in sys.argv).fail(error)
+
+
+def _command_of(ended: Any) -> str:
+    """The command whose line makes no sense; the program itself where no command was reached."""
+    context = ended.ctx
+    if context is None:
+        return "shardtool"
+    return str(context.info_name if context.parent else context.invoked_subcommand or "shardtool")
 
 
 def _meant(ended: Any) -> list[str]:

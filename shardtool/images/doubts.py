@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 
 from shardtool.checkpoint.names import PIPELINE_NAME
 from shardtool.events import Listener, Note
@@ -19,24 +20,28 @@ def tell_doubts(prompts: Iterable[str], *, of_demo: bool, on_event: Listener) ->
     """Warn of what is odd about ``prompts``; ``of_demo`` says that the embedded model draws them."""
     different = tuple(dict.fromkeys(prompts))
     models = [prompt for prompt in different if _names_a_model(prompt)]
-    for prompt in models:
-        text = f'"{prompt:.{_SHOWN}}" is drawn as a prompt; the model of that name is taken with --model {prompt}'
+    if models:
+        typed = f"--model {quote(models[0])}"
+        text = f'"{models[0]}"{_more(models)} is drawn as a prompt; the model of that name is taken with {typed}'
         on_event(Note("prompt_names_model", text, warning=True))
     if of_demo:
         things = _things()
         strange = [prompt for prompt in different if prompt not in ("", *models) and not _names_one(prompt, things)]
         if strange:
-            more = f" (and {len(strange) - 1:,} more)" if len(strange) > 1 else ""
             text = (
-                f'"{strange[0]:.{_SHOWN}}"{more} names none of the things that the embedded demo draws (dog, cat, '
-                f"rocket, …, in the singular), so expect another; {demo_path() / 'README.md'} lists them"
+                f'"{strange[0]:.{_SHOWN}}"{_more(strange)} names none of the things that the embedded demo draws '
+                f"(dog, cat, rocket, …, in the singular), so expect another; {demo_path() / 'README.md'} lists them"
             )
             on_event(Note("demo_unknown", text, warning=True))
 
 
+def _more(prompts: Sequence[str]) -> str:
+    return f" (and {len(prompts) - 1:,} more)" if len(prompts) > 1 else ""
+
+
 def _names_a_model(prompt: str) -> bool:
     try:
-        return prompt == DEMO or (Path(prompt) / PIPELINE_NAME).is_file()
+        return prompt == DEMO or (prompt != "" and (Path(prompt) / PIPELINE_NAME).is_file())
     except (OSError, ValueError):  # too long for a path, or a zero byte in it
         return False
 

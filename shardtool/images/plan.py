@@ -28,6 +28,9 @@ from shardtool.images.settings import Job
 from shardtool.images.tokens import PromptLength, check_prompts, read_tokenizers
 from shardtool.source import demo_path
 
+_SEEDS_SHOWN = 50
+"""Seeds that are told of as they are drawn; each image carries its own."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -108,7 +111,8 @@ def plan_run(
         text = "--batch-size: images are made one by one all the same, so that each depends on its own seed alone"
         on_event(Note("one_by_one", text))
     if drawn:
-        on_event(Note("seed_drawn", f"seed: {', '.join(map(str, drawn))}, drawn"))
+        more = f" and {len(drawn) - _SEEDS_SHOWN:,} more" if len(drawn) > _SEEDS_SHOWN else ""
+        on_event(Note("seed_drawn", f"seed: {', '.join(map(str, drawn[:_SEEDS_SHOWN]))}{more}, drawn"))
     prompts = (job.settings.prompt for job in jobs)
     tell_doubts(prompts, of_demo=model.path == demo_path(), on_event=on_event)
     lengths = check_prompts(jobs, read_tokenizers(model.parts), request.conduct.on_long_prompt, on_event)

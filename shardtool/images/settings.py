@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,6 +17,9 @@ MAX_STEPS: Final = 1000
 
 MAX_SIDE: Final = 16384
 """Pixels; a decoder's memory grows with the area, so anything beyond is a slip of the finger."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes that are no UTF-8, and what JSON can spell."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` where a value is outside what any model takes."""
+        for name in ("prompt", "prompt_2", "negative_prompt", "negative_prompt_2"):
+            if (at := _SURROGATE.search(getattr(self, name) or "")) is not None:
+                raise UsageError(
+                    f"the {name.replace('_', ' ')} is no text: not UTF-8 at character {at.start() + 1}",
+                    code="prompt_invalid",
+                    hint="write it in UTF-8",
+                )
         if not 1 <= self.steps <= MAX_STEPS:
             raise _outside("steps", self.steps, f"1 to {MAX_STEPS}")
         if not 0 <= self.guidance <= 100:

@@ -27,6 +27,7 @@ _SPLIT: Final = r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\
 _BEGIN, _END = "<|startoftext|>", "<|endoftext|>"
 _VOCABULARY_LIMIT: Final = 100_000_000
 _WORDS_SHOWN: Final = 40
+_LETTERS_SHOWN: Final = 400
 
 
 @dataclass(frozen=True)
@@ -230,9 +231,9 @@ def check_prompts(
 
 def _tell(length: PromptLength, policy: str, on_event: Listener) -> None:
     words = length.lost.split()
-    shown = " ".join(words[:_WORDS_SHOWN]) + (
-        f" … ({len(words) - _WORDS_SHOWN} more)" if len(words) > _WORDS_SHOWN else ""
-    )
+    shown = f"{' '.join(words[:_WORDS_SHOWN]):.{_LETTERS_SHOWN}}"
+    if len(words) > _WORDS_SHOWN:
+        shown += f" … ({len(words) - _WORDS_SHOWN} more)"
     name = length.field.replace("_", " ")
     if policy == "chunk":
         windows = -(-(length.tokens - 2) // (length.limit - 2))

@@ -674,3 +674,18 @@ def test_a_hostile_prompt_is_shown_harmlessly(elsewhere: Path) -> None:
     assert "\u202e" not in result.output
     made(evil, "--seed", 7, "-o", "o/", "--grid", "--gallery")
     assert {path.parent for path in elsewhere.rglob("*.png")} == {elsewhere / "o"}
+
+
+def test_a_prompt_that_is_no_text_is_what_is_blamed(tmp_path: Path) -> None:
+    typed = run("dog\udcff", "--dry-run")
+    assert typed.exit_code == 2 and "the prompt is no text: not UTF-8 at character 4" in typed.stderr
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "cat"}\n{"prompt": "\\ud800"}\n')
+    read = run("--prompts-file", str(tmp_path / "prompts.jsonl"), "--dry-run")
+    assert read.exit_code == 3 and "prompts.jsonl, line 2: the prompt is no text" in read.stderr
+
+
+def test_what_is_said_of_many_or_long_prompts_stays_short(tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("".join(f"zebra {number}\n" for number in range(3000)) + "x" * 100_000)
+    found = run("--prompts-file", str(tmp_path / "many.txt"), "--dry-run")
+    assert found.exit_code == 0
+    assert len(found.stderr) < 4000

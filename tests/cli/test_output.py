@@ -134,7 +134,20 @@ def test_the_program_has_one_name_however_it_is_started(start: list[str]) -> Non
         ),
         ("load", "missing argument 'SOURCE'", "see shardtool load --help"),
         ("verify demo --against", "option '--against' requires an argument", "see shardtool verify --help"),
-        ("shardd demo", "no such command 'shardd'. Did you mean 'shard'?", "see shardtool --help"),
+        ("shardd demo", "no such command 'shardd'", "did you mean shard? see shardtool --help"),
+        ("inspec generate", "no such command 'inspec'", "did you mean inspect? see shardtool --help"),
+        ("--progress verify --nope", "no such option: --nope", "see shardtool --help"),
+        ("inspect demo --depth x", "invalid value for '--depth': not a whole number", "see shardtool inspect --help"),
+        (
+            "inspect demo --sort zz",
+            "invalid value for '--sort': 'zz' is not one of 'name', 'size', 'shard'",
+            "see shardtool inspect --help",
+        ),
+        (
+            "shard demo --max-size 1 MB",
+            "got unexpected extra argument(s) (MB)",
+            "quote what has blanks in it; see shardtool shard --help",
+        ),
         ("generate \x1b[2J --no\x1b[31m", "no such option: --no\\x1b[31m", "see shardtool generate --help"),
     ],
 )

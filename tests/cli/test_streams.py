@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,10 +74,29 @@ def test_a_full_disk_under_stderr_is_no_success_either() -> None:
     assert shell("$S inspect nowhere 2>/dev/full").returncode == 5
 
 
+@pytest.mark.parametrize("line", ["", "--nope", "--json", "--nope --json", "inspect demo --json --nope", "load"])
+def test_a_line_that_makes_no_sense_to_nobody_is_no_answer_either(line: str) -> None:
+    """Neither 1, which means no, nor a traceback: 5 for a full disk, 141 where the reader has gone."""
+    for stream in ("1", "2"):
+        full = shell(f"$S {line} {stream}>/dev/full")
+        says_there = stream == "2" or "--json" in line
+        assert full.returncode == (5 if says_there else 2)
+        assert "Traceback" not in full.stderr
+    gone = shell(f"$S {line} 2>&1 | true; exit ${{PIPESTATUS[0]}}")
+    assert gone.returncode in (2, 141), "2 where it was quicker than its reader"
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run([sys.executable, "-m", "cli", *line.split()], cwd=ROOT, stdout=writing, stderr=writing)
+    os.close(writing)
+    assert ran.returncode == 141
+
+
 @pytest.mark.parametrize(
     ("line", "command"),
     [
         ("bogus --json", "shardtool"),
+        ("bogus inspect --json", "shardtool"),
+        ("--progress shard --json --nope", "shardtool"),
         ("--json bogus", "shardtool"),
         ("shard --json", "shard"),
         ("--json shard demo --no-such-option", "shard"),

@@ -35,15 +35,25 @@ def test_what_it_never_saw_is_told_of(prompt: str) -> None:
     assert codes([prompt], of_demo=False) == []
 
 
-def test_an_empty_prompt_is_no_mistake() -> None:
+def test_an_empty_prompt_is_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert codes([""]) == []
+    (tmp_path / "model_index.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
     assert codes([""]) == []
 
 
 def test_a_model_among_the_prompts_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sdxl").mkdir()
     (tmp_path / "sdxl/model_index.json").write_text("{}")
+    (tmp_path / "my model").mkdir()
+    (tmp_path / "my model/model_index.json").write_text("{}")
     (tmp_path / "rocket").mkdir()
     monkeypatch.chdir(tmp_path)
     for prompt in ("demo", "sdxl", "sdxl/"):
         assert codes([prompt, "dog"]) == codes([prompt, "dog"], of_demo=False) == ["prompt_names_model"]
+    told: list[Event] = []
+    tell_doubts(["my model", "sdxl"], of_demo=False, on_event=told.append)
+    (note,) = told
+    assert isinstance(note, Note)
+    assert '"my model" (and 1 more)' in note.text and note.text.endswith("--model 'my model'")
     assert codes(["rocket", "a dog at sdxl", "dog" * 2000, "dog\0"], of_demo=False) == []

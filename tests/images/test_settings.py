@@ -27,6 +27,8 @@ IMAGE = Path("a.png")
         ({"mask": IMAGE}, "mask_without_image"),
         ({"image": IMAGE, "strength": 0.01}, "strength_invalid"),
         ({"scheduler": "nonsense"}, "scheduler_invalid"),
+        ({"prompt": "dog\udcff"}, "prompt_invalid"),
+        ({"negative_prompt_2": "\ud83d"}, "prompt_invalid"),
     ],
 )
 def test_what_no_model_takes_is_a_usage_error(values: dict[str, Any], code: str) -> None:
