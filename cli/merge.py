@@ -60,8 +60,8 @@ def merge(
 ) -> None:
     """Write shards back into one file for each checkpoint.
 
-    What shardtool sharded comes back byte for byte. The tensors keep the names that diffusers and transformers use;
-    ComfyUI and A1111 expect others.
+    Every tensor comes back byte for byte, and so does a whole file that diffusers wrote. The tensors keep the names
+    that diffusers and transformers use; ComfyUI and A1111 expect others.
 
     \b
     Examples:

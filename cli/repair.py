@@ -80,7 +80,8 @@ def repair(
         backups, target = [backup for backup in made if backup is not None], path
     else:
         target = None
-    out.result(_data(source, repairs, target, backups), *_view(repairs, target, backups))
+    view = [show(target)] if out.quiet and target is not None else _view(repairs, target, backups)
+    out.result(_data(source, repairs, target, backups), *view)
 
 
 def _any(found: Sequence[Repair]) -> bool:

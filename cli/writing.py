@@ -141,7 +141,7 @@ def carry_out(
 
 
 def show_outcome(out: Output, outcome: Outcome, **more: Any) -> None:
-    """Print the files of the job, one line each, and the fingerprints that are known."""
+    """Print the files of the job, one line each (when quiet, where they are), and the fingerprints that are known."""
     out.say(outcome.line)
     made = table("file", "tensors", "bytes", right=("tensors", "bytes"))
     for output in outcome.job.outputs:
@@ -153,7 +153,8 @@ def show_outcome(out: Output, outcome: Outcome, **more: Any) -> None:
         for output, entry in zip(outcome.job.outputs, checkpoints, strict=True)
         if entry["fingerprint"]
     ]
-    out.result({**outcome.data, **more}, made, *prints)
+    written = show(outcome.target) if out.quiet and not outcome.data["dry_run"] else made
+    out.result({**outcome.data, **more}, written, *prints)
 
 
 def _filenames(job: Job, output: Planned, target: Path) -> Sequence[str]:

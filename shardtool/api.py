@@ -59,11 +59,12 @@ def load_component(
     """
     path = local_path(parse_source(str(source)), variant=variant, on_event=on_event)
     if kind_of(path) == "pipeline":
+        separator = "/" if Path(source).exists() else ":"
         raise InputError(
             f"{source}: is a pipeline, not one component",
             code="not_a_component",
             path=source,
-            hint=f'name a component, as in "{source}:unet" on the Hub or "{source}/unet" here, or use build_pipeline',
+            hint=f'name a component, such as "{source}{separator}unet", or use build_pipeline',
         )
     request = Request(device, dtype, "none", force)
     loaded = load_planned(plan_component(path, request, variant=variant, inventory=inventory, on_event=on_event))

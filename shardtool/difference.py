@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from shardtool.checkpoint.compare import Pair, compare, paired
-from shardtool.checkpoint.contents import Contents
+from shardtool.checkpoint.contents import Contents, survey
 from shardtool.checkpoint.inventory import Checkpoint
 from shardtool.checkpoint.reading import TensorReader
 from shardtool.events import Listener, ignore
@@ -42,11 +43,14 @@ class Difference:
         return tuple(change for change in self.changes if change.pair.kind == kind)
 
 
-def difference(a: Contents, b: Contents, on_event: Listener = ignore) -> Difference:
-    """Compare two sources; tensors that differ are read a second time for the distance. Memory is a few blocks.
+def difference(a: Contents | str | Path, b: Contents | str | Path, on_event: Listener = ignore) -> Difference:
+    """Compare two sources, paths or what ``survey`` found in them. Memory is a few blocks.
+
+    Tensors that differ are read a second time for the distance.
 
     Raises ``InputError`` where either cannot be read, and ``UsageError`` where only one of them is a pipeline.
     """
+    a, b = (source if isinstance(source, Contents) else survey(source) for source in (a, b))
     same, changes = 0, []
     only: dict[str, list[str]] = {"a": [], "b": []}
     for name, one, other in paired(a, b):

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from shardtool.checkpoint.needed import Wanted
-from shardtool.errors import HubError
 from shardtool.events import Listener, Note, ignore
-from shardtool.source import HUB_FORM, HubSource, LocalSource, Outline
+from shardtool.source import HUB_FORM, HubSource, LocalSource, Outline, parse_source
 
 T = TypeVar("T")
 
 
 def local_path(
-    source: LocalSource | HubSource,
+    source: str | LocalSource | HubSource,
     *,
     variant: str | None = None,
     components: Collection[str] | None = None,
@@ -29,7 +28,7 @@ def local_path(
     offline: bool = False,
     on_event: Listener = ignore,
 ) -> Path:
-    """The folder or file that ``source`` means; a Hub source is downloaded into the Hub's cache first.
+    """The folder or file that ``source`` means, text as on the command line; what is on the Hub is downloaded first.
 
     Only the files needed are fetched: of a component the ``variant``'s weights, of a pipeline those of ``components``
     (by default all) ``without`` those that come from elsewhere. ``or_default`` takes the default weights of components
@@ -38,6 +37,7 @@ def local_path(
     from the cache or the source.
     """
     wanted = Wanted(variant, components, without, pickles, or_default)
+    source = parse_source(source) if isinstance(source, str) else source
     return fetched(source, wanted, offline=offline, on_event=on_event)
 
 
@@ -66,8 +66,7 @@ def fetched(
         return source.path
     from shardtool.hub.fetch import fetch
 
-    with _or_misspelt(source):
-        return fetch(source, wanted, offline=offline, on_event=on_event)
+    return fetch(source, wanted, offline=offline, on_event=on_event)
 
 
 @contextmanager
@@ -86,7 +85,7 @@ def outline_of(
         return
     from shardtool.hub import remote
 
-    with _or_misspelt(source), remote.outline_of(source, wanted, offline=offline, on_event=on_event) as outline:
+    with remote.outline_of(source, wanted, offline=offline, on_event=on_event) as outline:
         yield outline
 
 
@@ -108,8 +107,7 @@ def look_into(
         return look(source.path)
     from shardtool.hub import remote
 
-    with _or_misspelt(source):
-        return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
+    return remote.look_into(source, look, variant=variant, offline=offline, on_event=on_event)
 
 
 @contextmanager
@@ -126,25 +124,8 @@ def structure_of(
         return
     from shardtool.hub import remote
 
-    with (
-        _or_misspelt(source),
-        remote.structure_of(source, variant=variant, texts=True, offline=offline, on_event=on_event) as path,
-    ):
+    with remote.structure_of(source, variant=variant, texts=True, offline=offline, on_event=on_event) as path:
         yield path
-
-
-@contextmanager
-def _or_misspelt(source: HubSource) -> Iterator[None]:
-    """Where the Hub says no to what may have been meant as a local path, say so too."""
-    try:
-        yield
-    except HubError as error:
-        folder = source.repo.partition("/")[0]
-        if source.text.startswith("hf://") or not Path(folder).is_dir():
-            raise
-        told = f"the folder {folder} here holds no {source.repo.partition('/')[2]}, so this was taken for a repo"
-        hint = f"{told}; {error.hint}" if error.hint else told
-        raise HubError(error.message, code=error.code, path=error.path, hint=hint) from error
 
 
 def _tell_shadowed(source: LocalSource, on_event: Listener) -> None:

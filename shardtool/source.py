@@ -4,7 +4,8 @@
 
     demo                                   the embedded demo model (a folder of that name is ./demo)
     PATH                                   a folder or a file; an existing path wins over a repo id spelled alike,
-                                           which is told where the Hub's cache knows that repo
+                                           which is told where the Hub's cache knows that repo, and so does a
+                                           missing one in a folder that is there
     [hf://]ORG/NAME[@REVISION][:SUBFOLDER] a repo on the Hub
 
 Nothing here looks at the network: ``shardtool.obtain`` does.
@@ -80,6 +81,8 @@ def parse_source(text: str, *, revision: str | None = None, subfolder: str | Non
             hint=f"a part of the embedded model is written {DEMO}:{inside}; a repo on the Hub hf://{text}",
         )
     found = HUB_FORM.fullmatch(text.removeprefix("hf://"))
+    if not text.startswith("hf://") and found is not None and _existing(text.partition("/")[0]):
+        raise _misspelt(text)
     if found is None or ".." in found["repo"]:
         raise InputError(
             f"{text}: no such file or folder",
@@ -109,6 +112,22 @@ def _existing(text: str) -> Path | None:
         raise InputError(f"{text}: cannot be looked at: {error.strerror}", code="unreadable", path=text) from error
     except (OSError, RuntimeError):  # longer than a name may be; the home of nobody
         return None
+
+
+def _misspelt(text: str) -> InputError:
+    """A path into a folder that is here is not asked of the Hub: it is the likelier meaning."""
+    from difflib import get_close_matches  # of use for this alone
+
+    folder, _, name = text.partition("/")
+    there = sorted(path.name for path in Path(folder).iterdir()) if Path(folder).is_dir() else []
+    near = [f"{folder}/{one}" for one in get_close_matches(name, there)]
+    hint = f"a repo on the Hub would be written hf://{text}"
+    return InputError(
+        f"{text}: no such file or folder",
+        code="file_missing",
+        path=text,
+        hint=f"did you mean {' or '.join(near)}? {hint}" if near else hint,
+    )
 
 
 def _one(option: str, written: str | None, given: str | None) -> str | None:

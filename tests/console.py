@@ -151,6 +151,8 @@ def fault_of(step: Step, ran: Ran, following: Step | None) -> str | None:
     told = following is not None and following.command == "echo $?"
     if ran.code != 0 and not told:
         return f"{step.place}: `{step.command}` exits with {ran.code}\n{ran.output}"
+    if not step.shown and ran.stdout:
+        return f"{step.place}: `{step.command}` prints what the page does not show:\n{ran.stdout}"
     if step.shown and not any(matches(step.shown, text) for text in (ran.stdout, ran.output, ran.stderr)):
         return f"{step.place}: `{step.command}` printed something else than the page shows:\n{ran.output}"
     return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardtool.errors import HubError, InputError, UsageError
+from shardtool.errors import InputError, UsageError
 from shardtool.events import Event, Note
 from shardtool.obtain import local_path, look_into
 from shardtool.source import HubSource, LocalSource, demo_path, parse_source
@@ -118,14 +118,19 @@ def test_a_part_of_the_demo_spelled_as_a_path_is_told_how_it_is_spelled(text: st
     assert f"written demo:{text.removeprefix('demo/').rstrip('/').replace(':', '/')};" in error.value.hint
 
 
-def test_a_misspelt_path_that_looks_like_a_repo_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_path_is_not_asked_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its first part is a folder here, that is the likelier meaning; nothing is sent."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "models").mkdir()
-    for text, told in (("models/vea", True), ("hf://models/vea", False), ("others/vea", False)):
-        source = parse_source(text)
-        with pytest.raises(HubError) as error:
-            local_path(source, offline=True)
-        assert ("the folder models here holds no vea" in (error.value.hint or "")) is told
-        with pytest.raises(HubError) as error:
-            look_into(source, lambda path: path, offline=True)
-        assert ("the folder models here holds no vea" in (error.value.hint or "")) is told
+    (tmp_path / "models/vae").mkdir(parents=True)
+    with pytest.raises(InputError, match="models/vea: no such file or folder") as error:
+        parse_source("models/vea")
+    assert error.value.hint == "did you mean models/vae? a repo on the Hub would be written hf://models/vea"
+    with pytest.raises(InputError) as error:
+        parse_source("models/other@main:unet")
+    assert error.value.hint == "a repo on the Hub would be written hf://models/other@main:unet"
+    assert isinstance(parse_source("hf://models/vea"), HubSource)
+    assert isinstance(parse_source("others/vea"), HubSource)
+
+
+def test_a_source_may_be_text(demo: Path) -> None:
+    assert local_path("demo:unet") == demo / "unet"

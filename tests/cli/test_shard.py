@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from cli.app import app
 from tests.checkpoint.referee import canonical, read_folder, tree_sums
 from tests.checkpoint.test_shard import STEM, component, some_tensors
+from tests.corpus.base import INDEX, write_component
 
 
 def run(*argv: object) -> Result:
@@ -202,3 +203,14 @@ def test_sharding_needs_no_heavy_library(source: Path, command: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0, done.stderr
+
+
+def test_quiet_prints_where_it_wrote_and_no_more(tmp_path: Path) -> None:
+    """As `generate` does, so that a script can go on with it."""
+    unet = write_component(tmp_path / "unet")
+    for command, ending in (("shard", "sharded"), ("merge", "merged")):
+        ran = CliRunner().invoke(app, [command, str(unet), "-q"])
+        assert (ran.stdout, ran.stderr) == (f"{unet}-{ending}\n", "")
+    (unet / INDEX).unlink()
+    ran = CliRunner().invoke(app, ["repair", str(unet), "-q"])
+    assert (ran.stdout, ran.stderr) == (f"{unet}-repaired\n", "")
