@@ -120,13 +120,18 @@ def _of_json(line: str, where: str) -> Asked:
     return _asked(prompt, {_name(key, where): value for key, value in values.items()}, where)
 
 
+def _spelt(name: str) -> str:
+    short = next((letter for letter, long in _SHORT.items() if long == name), None)
+    return name.replace("_", "-") + (f" ({short})" if short else "")
+
+
 def _name(key: str, where: str) -> str:
     name = _SHORT.get(key, key.replace("-", "_"))
     if name not in _KINDS:
         raise InputError(
             f'{where}: "{key}" is no setting',
             code="prompts_invalid",
-            hint="known are " + ", ".join(name.replace("_", "-") for name in _KINDS),
+            hint="known are " + ", ".join(_spelt(name) for name in _KINDS),
         )
     return name
 

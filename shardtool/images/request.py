@@ -91,6 +91,9 @@ class Request:
         delivery, target = layers.fill(Delivery), layers.fill(Target)
         _check_stdout(target, delivery)
         asked = _asked(layers.fill(_Prompts), layers.record, read_stdin)
+        starts = settings.image is not None or any("image" in one.settings for one in asked)
+        if layers.flags.get("strength") is not None and not starts:
+            raise UsageError("--strength needs --image", code="strength_without_image", hint="add --image FILE")
         return cls(
             asked,
             settings,

@@ -689,3 +689,11 @@ def test_what_is_said_of_many_or_long_prompts_stays_short(tmp_path: Path) -> Non
     found = run("--prompts-file", str(tmp_path / "many.txt"), "--dry-run")
     assert found.exit_code == 0
     assert len(found.stderr) < 4000
+
+
+def test_a_strength_without_an_image_to_redraw_is_refused(dog: Path, tmp_path: Path) -> None:
+    assert "--strength needs --image" in run("cat", "--strength", "0.4", "--dry-run").stderr
+    assert run("cat", "--strength", "0.4", "--dry-run").exit_code == 2
+    assert run("cat", "--strength", "0.4", "--image", str(dog), "--dry-run").exit_code == 0
+    (tmp_path / "prompts.txt").write_text(f"cat --image {dog}\n")
+    assert run("--prompts-file", str(tmp_path / "prompts.txt"), "--strength", "0.4", "--dry-run").exit_code == 0
