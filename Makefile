@@ -19,6 +19,7 @@ lint: .venv/installed
 docs: .venv/installed-docs
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo site/index.html
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/run.py

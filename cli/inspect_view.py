@@ -43,6 +43,9 @@ def contents_view(text: str, contents: Contents, shown: Shown) -> Iterator[Rende
 
 
 def _pipeline(text: str, contents: Contents) -> Iterator[RenderableType]:
+    if not contents.parts:
+        yield _heading("pipeline", text, "damaged")
+        return
     yield _heading(contents.class_name or "pipeline", text, _totals(contents))
     yield from ("", _components(contents))
     yield from ("", _memory([summarise(part.checkpoint, part.quantised) for part in contents.parts if part.checkpoint]))

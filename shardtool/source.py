@@ -13,6 +13,7 @@ Nothing here looks at the network: ``shardtool.obtain`` does.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,12 @@ def parse_source(text: str, *, revision: str | None = None, subfolder: str | Non
 def _local(path: Path, text: str, subfolder: str | None, revision: str | None) -> LocalSource:
     if revision is not None:
         raise UsageError(f"--revision {revision} says nothing about {text}, which is local", code="contradiction")
-    return LocalSource(_joined(path, subfolder), text)
+    joined = _joined(path, subfolder)
+    if subfolder is not None and path.is_dir() and not os.path.lexists(joined):
+        folders = sorted(one.name for one in path.iterdir() if one.is_dir())
+        hint = f"it holds {', '.join(folders)}" if folders else "it holds no folders"
+        raise InputError(f"{text}: no {subfolder} in {path}", code="file_missing", path=joined, hint=hint)
+    return LocalSource(joined, text)
 
 
 def _existing(text: str) -> Path | None:

@@ -134,3 +134,9 @@ def test_a_misspelt_path_is_not_asked_of_the_hub(tmp_path: Path, monkeypatch: py
 
 def test_a_source_may_be_text(demo: Path) -> None:
     assert local_path("demo:unet") == demo / "unet"
+
+
+def test_a_part_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(InputError, match="no unte in") as error:
+        parse_source("demo:unte")
+    assert error.value.hint is not None and "unet, vae" in error.value.hint

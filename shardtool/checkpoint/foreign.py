@@ -11,6 +11,8 @@ from shardtool.errors import REPLACE_FILE, Problem
 SNIFF = 64
 """Bytes of the start of a file that are enough to tell."""
 
+_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+
 _KINDS: tuple[tuple[bytes, str, str, str], ...] = (
     (
         b"version https://git-lfs",
@@ -46,6 +48,10 @@ _KINDS: tuple[tuple[bytes, str, str, str], ...] = (
         )
         for protocol in (2, 3, 4, 5)
     ),
+    *(
+        (magic, "not_safetensors", "is a picture, not safetensors", "`shardtool inspect` tells how a picture was made")
+        for magic in _IMAGES
+    ),
 )
 
 
@@ -78,9 +84,6 @@ def text_problem(start: bytes, path: str) -> Problem | None:
         return None
     hint = "a checkpoint is a .safetensors file, its .safetensors.index.json, or a folder that holds them"
     return Problem("not_safetensors", f"{path}: is a text file, not safetensors", path, hint=hint)
-
-
-_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 
 
 def is_image(path: Path) -> bool:

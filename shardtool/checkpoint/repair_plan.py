@@ -53,11 +53,12 @@ def plan_repairs(folder: Path, variant: str | None = None) -> tuple[Repair, ...]
     return tuple(_plan(folder, files) for files in found or [choose_weights(folder)])
 
 
-def plan_source(source: Path, variant: str | None = None) -> dict[PurePath, tuple[Repair, ...]]:
+def plan_source(source: str | Path, variant: str | None = None) -> dict[PurePath, tuple[Repair, ...]]:
     """The repairs of a component, or of every component of a pipeline that has weights, by their relative folder.
 
     Raises ``UsageError`` for a single file, and ``InputError`` as ``plan_repairs`` does.
     """
+    source = Path(source)
     kind = kind_of(source)
     if kind == "file":
         raise UsageError(

@@ -21,13 +21,16 @@ from shardtool.errors import InputError, RefusedError
 BACKUP = "before-repair"
 
 
-def repair_into(source: Path, target: Path, repairs: Mapping[PurePath, Sequence[Repair]], *, overwrite: bool) -> None:
+def repair_into(
+    source: str | Path, target: str | Path, repairs: Mapping[PurePath, Sequence[Repair]], *, overwrite: bool = False
+) -> None:
     """Write ``source`` with its ``repairs`` (component's folder, relative → repairs) to ``target``, in one step.
 
     What else lies in an existing target stays there. Raises ``RefusedError`` where the target exists and may not be
     replaced, is a file, or is not apart from the source; ``InputError`` where a file cannot be read; and ``RunError``
     where the target cannot be written.
     """
+    source, target = Path(source), Path(target)
     check_apart(source, target)
     if target.is_file():
         raise RefusedError(f"{target}: is a file, where a folder is to be written", code="target_exists", path=target)

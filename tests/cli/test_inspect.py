@@ -196,3 +196,12 @@ def test_quantised_weights_are_said_to_be_so_and_take_what_they_take(demo: Path,
     assert "quantised with torchao[x]" in shown
     assert "fp32 8.69 MB · fp16 8.69 MB · bf16 8.69 MB" in shown
     assert "F16 (torchao[x])" in run("inspect", folder, columns=120).stdout
+
+
+def test_a_pipeline_whose_model_index_is_damaged_is_called_so(tmp_path: Path) -> None:
+    pipeline = write_pipeline(tmp_path / "pipeline")
+    (pipeline / "model_index.json").write_text("{")
+    found = run("inspect", pipeline)
+    assert found.exit_code == 3
+    assert "damaged" in found.stdout and "0 parameters" not in found.stdout
+    assert "hint: " in found.stderr

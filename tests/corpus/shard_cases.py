@@ -127,6 +127,7 @@ CASES: list[Case] = [
     ),
     reject("shard-html", _holding(b"  <html><body>Log in</body></html>"), "web_page", _SECOND, "web page"),
     reject("shard-json-error", _holding(b'{"error": "Repository not found"}'), "not_safetensors", _SECOND),
+    reject("shard-png", _holding(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(64)), "not_safetensors", _SECOND, "picture"),
     reject("shard-gguf", _holding(b"GGUF\3\0\0\0" + bytes(64)), "gguf", _SECOND, "GGUF"),
     reject("shard-text", _holding(b"404: Not Found"), "not_safetensors", _SECOND),
     reject("shard-is-folder", _replaced_by(Path.mkdir), "not_a_file", _SECOND, "folder"),
