@@ -15,14 +15,12 @@ from typer.main import get_command
 from shardtool.errors import RunError, ShardtoolError
 from shardtool.foreign_code import short_of_memory
 
+from .misuse import ParserError
 from .options import DebugOpt, JsonOpt, NoColorOpt, ProgressMode, ProgressOpt, QuietOpt, VerboseOpt
 from .output import Output
 from .signals import Terminated
 
 P = ParamSpec("P")
-
-ParserError: Any = typer.BadParameter.__base__
-"""What Typer raises where the command line makes no sense to its parser."""
 
 _COMMON: dict[str, tuple[Any, Any]] = {
     "json": (JsonOpt, False),

@@ -130,7 +130,7 @@ def test_packed_weights_need_what_they_take_in_the_file_and_the_plan_says_so(pac
     (need,) = count_needs({"text_encoder": read_component(packed)}).components
     assert {need.weight_bytes(dtype) for dtype in TORCH_DTYPES} == {stored}
     reasons = plan_component(packed, Request("cpu")).placement.reasons
-    assert "text_encoder: quantised with bitnet, its packed weights stay as stored" in reasons
+    assert "weights: quantised with bitnet, its packed weights stay as stored" in reasons
     assert not any("cast" in reason for reason in reasons)
 
 
